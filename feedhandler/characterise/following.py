@@ -6,21 +6,27 @@ so that a batch that is done again replaces its predecessor and counts once; aft
 digest is made of them in that order, whatever batches brought them: it equals the digest of the job
 over the same files. `offset` is how far each recording is read.
 
+A batch may end amid a fragmented datagram. The pieces that wait then (`SliceReport.waiting`) are
+kept with the blobs, and passed to the recording's next slice: `waiting` says which they are,
+`batch_of` and `fitted` pass them on.
+
 Batches are made outside of it: by `batches_here` in this process, or by Spark's stream. Two writers
 into one folder would count twice, so a folder keeps the request that it was begun with (`asked`),
 and a piece that another batch has counted is refused.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from msgspec import structs
 
 from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
-from feedhandler.characterise.growing import Offset, located, news, reach, recordings
+from feedhandler.characterise.growing import ContentEnds, Offset, located, news, reach, recordings
 from feedhandler.characterise.job import FileAccount, Outcome, Request, note, tally_slice
-from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.reading import SliceReader, given_up
 from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, SliceReport
 from feedhandler.characterise.tally_blobs import (
     TallyBlob,
@@ -42,13 +48,16 @@ class Following:
     `folder` is where batches are kept, made where it is missing; `asked` identifies what is
     counted, in bytes of the caller's choice; `channels`: which lines carry one channel, where
     packets do not say. Raises `UsageError` for a folder that keeps something else or cannot be
-    used.
+    used. `ends`: what `reach` has found of compressed recordings.
     """
 
     def __init__(self, folder: Path, asked: bytes, channels: ChannelMap | None = None) -> None:
+        self.ends = ContentEnds()
         self._folder = folder
         self._channels = channels
         self._digest = Digest(channels)
+        #: Whether the digest is to be made anew, of all batches.
+        self._stale = False
         self._latest: tuple[str, int] | None = None
         self._batches: dict[int, list[tuple[tuple[str, int], SliceReport]]] = {}
         try:
@@ -78,14 +87,21 @@ class Following:
     @property
     def offset(self) -> Offset:
         """Bytes read so far of each recording."""
-        return self._offset_of(self._batches)
+        return _ends_of(self._last_in(self._batches))
 
-    def _offset_of(self, numbers: Iterable[int]) -> Offset:
-        offset: Offset = {}
+    def waiting(self, number: int) -> dict[str, bytes]:
+        """Return by recording the pieces of datagrams that wait where batch `number` begins."""
+        last = self._last_in(batch for batch in self._batches if batch < number)
+        return {name: report.waiting for name, report in last.items() if report.waiting}
+
+    def _last_in(self, numbers: Iterable[int]) -> dict[str, SliceReport]:
+        """Return by recording the report of the last slice that these batches have of it."""
+        last: dict[str, SliceReport] = {}
         for number in numbers:
             for (name, _), report in self._batches[number]:
-                offset[name] = max(offset.get(name, 0), report.ended)
-        return offset
+                if name not in last or report.ended >= last[name].ended:
+                    last[name] = report
+        return last
 
     def store(self, number: int, blobs: Sequence[TallyBlob]) -> None:
         """Store a batch's blobs, in place of an earlier batch of that number; return once on disk.
@@ -94,7 +110,7 @@ class Following:
         written.
         """
         blobs = sorted(blobs, key=lambda each: each.position)
-        others = self._offset_of([batch for batch in self._batches if batch != number])
+        others = _ends_of(self._last_in(batch for batch in self._batches if batch != number))
         for each in blobs:
             if each.report.began < others.get(each.name, 0):
                 raise UsageError(
@@ -107,8 +123,7 @@ class Following:
             raise unwritable(f"to {self._folder}", error) from None
         again = number in self._batches
         self._batches[number] = [(blob.position, blob.report) for blob in blobs]
-        if again or not self._add(blobs):
-            self._read_all()
+        self._stale = self._stale or again or not self._add(blobs)
 
     def _add(self, blobs: Sequence[TallyBlob]) -> bool:
         """Add blobs that come behind all that is in the digest; return whether they did."""
@@ -132,6 +147,7 @@ class Following:
             blobs += found
         self._digest, self._latest = Digest(self._channels), None
         self._add(sorted(blobs, key=lambda each: each.position))
+        self._stale = False
 
     def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:
         """Return what the job would find in what is read by now.
@@ -139,7 +155,10 @@ class Following:
         `complete`: nothing is being written any more, so an incomplete last record is a fault also
         in the latest file.
         """
-        offset = self.offset
+        if self._stale:
+            self._read_all()
+        last = self._last_in(self._batches)
+        offset = _ends_of(last)
         accounts = {name: FileAccount(shown(name)) for name in recordings(paths, offset)}
         for reports in self._batches.values():
             for (name, _), report in reports:
@@ -149,8 +168,17 @@ class Following:
         names = sorted(accounts)
         for name in names:
             growing = not complete and name == names[-1]
-            _look_behind(accounts[name], name, offset.get(name, 0), growing=growing)
+            account = accounts[name]
+            _look_behind(account, name, offset.get(name, 0), growing=growing)
+            waiting = last[name].waiting if name in last else b""
+            if waiting and (account.problem or not growing):
+                end = SliceReport(offset[name], offset[name], skipped=given_up(waiting))
+                note(account, end)
         return Outcome(self._digest, [accounts[name] for name in names])
+
+
+def _ends_of(reports: Mapping[str, SliceReport]) -> Offset:
+    return {name: report.ended for name, report in reports.items()}
 
 
 def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -> None:
@@ -196,15 +224,50 @@ def blob_of(part: Slice, request: Request) -> TallyBlob:
     return TallyBlob(part.file.path, part.start, tallied.report, packed(tallied.columns))
 
 
+def batch_of(
+    slices: Iterable[Slice], waiting: dict[str, bytes], request: Request
+) -> list[TallyBlob]:
+    """Tally slices in their order, each with the pieces of datagrams that wait before it.
+
+    `waiting`: as `Following.waiting` has it; it is brought up to the end of the slices.
+    """
+    blobs = []
+    for part in slices:
+        name = part.file.path
+        blob = blob_of(structs.replace(part, waiting=waiting.get(name, b"")), request)
+        waiting[name] = blob.report.waiting
+        blobs.append(blob)
+    return blobs
+
+
+def fitted(
+    blobs: Iterable[TallyBlob], waiting: dict[str, bytes], request: Request
+) -> list[TallyBlob]:
+    """Tally again what was tallied without the pieces that wait before it, as workers do; the other
+    blobs stay.
+
+    `waiting`: as in `batch_of`. Raises `UsageError` where a recording is gone meanwhile.
+    """
+    made = []
+    for blob in sorted(blobs, key=lambda each: each.position):
+        if blob.report.began_with != waiting.get(blob.name, b""):
+            part = Slice(located(blob.name), 0, blob.start, blob.report.ended, growing=True)
+            (blob,) = batch_of([part], waiting, request)
+        waiting[blob.name] = blob.report.waiting
+        made.append(blob)
+    return made
+
+
 def batches_here(
     following: Following, paths: Sequence[str], request: Request, *, complete: bool = False
 ) -> Iterator[int]:
     """Take what is new, batch by batch, until nothing new is there; yield each batch's number."""
     while True:
         known = following.offset
-        slices = news(known, reach(paths, known, complete=complete), SLICE_BYTES_MAX)
+        reached = reach(paths, known, complete=complete, ends=following.ends)
+        slices = news(known, reached, SLICE_BYTES_MAX)
         if not slices:
             return
         number = following.last + 1
-        following.store(number, [blob_of(part, request) for part in slices])
+        following.store(number, batch_of(slices, following.waiting(number), request))
         yield number

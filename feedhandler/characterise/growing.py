@@ -14,12 +14,11 @@ reading continues there, and nothing counts twice.
 """
 
 import contextlib
-import functools
 import glob
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +85,50 @@ def _without_compression(name: str) -> str:
     return name
 
 
+class ContentEnds:
+    """Where the whole records of compressed recordings end, so that a file is inflated once.
+
+    Whoever follows the recordings keeps it from look to look. It has one entry a file, and no bound
+    of its own: every look asks for all files in the same order, so that a cache of fewer entries
+    would have dropped each of them by the time that it is asked for again.
+    """
+
+    def __init__(self) -> None:
+        #: By path: what was asked (stamp, start, step), and where the records end.
+        self._found: dict[str, tuple[tuple[int, ...], int]] = {}
+
+    def end(self, path: str, start: int, step: int) -> int:
+        """Return the end of the whole records that begin within `step` behind `start`.
+
+        It is a position in the file's content, up to any damage.
+        """
+        asked = (*_stamp(path), start, step)
+        known = self._found.get(path)
+        if known is None or known[0] != asked:
+            known = self._found[path] = asked, _whole_content(path, start, step)
+        return known[1]
+
+    def keep(self, paths: Collection[str]) -> None:
+        """Forget all other files: they are gone."""
+        for path in self._found.keys() - set(paths):
+            del self._found[path]
+
+
 def reach(
     paths: Sequence[str],
     known: Mapping[str, int],
     step: int = STEP_BYTES_MAX,
     *,
     complete: bool = False,
+    ends: ContentEnds | None = None,
 ) -> Offset:
     """Return how far each recording can be read.
 
     That is never less than `known`, and of a plain capture at most `step` bytes more. `complete`:
-    nothing is being written any more, so that the latest file too is read whole.
+    nothing is being written any more, so that the latest file too is read whole. `ends`: what
+    earlier looks have found.
     """
+    ends = ends or ContentEnds()
     found = dict(known)
     files = list(recordings(paths, known).items())
     for index, (name, path) in enumerate(files):
@@ -107,11 +138,12 @@ def reach(
             continue  # its first bytes are not written yet
         if path != name:
             begin = max(found[name], len(file.header))
-            found[name] = _whole_content(path, _stamp(path), begin, step)
+            found[name] = ends.end(path, begin, step)
         elif file.kind == "pcap":
             found[name] = _whole_records(file, found.get(name, len(file.header)), step)
         elif complete or index + 1 < len(files):
             found.setdefault(name, file.size)
+    ends.keep([path for _, path in files])
     return found
 
 
@@ -133,16 +165,15 @@ def _whole_records(file: CaptureFile, start: int, step: int) -> int:
 
 
 def _stamp(path: str) -> tuple[int, int]:
-    """Return size and modification time (ns) of a file, by which the cache notices its changes."""
+    """Return size and modification time (ns) of a file, which tell that it has changed."""
     with contextlib.suppress(OSError):
         status = os.stat(path)
         return status.st_size, status.st_mtime_ns
     return 0, 0
 
 
-@functools.lru_cache(maxsize=256)
-def _whole_content(path: str, _stamp: tuple[int, int], start: int, step: int) -> int:
-    """Return the same of a compressed capture's content, up to any damage; inflates a file once."""
+def _whole_content(path: str, start: int, step: int) -> int:
+    """Return the same as `_whole_records` of a compressed capture's content, up to any damage."""
     file = look_at_content(path)
     with tempfile.TemporaryFile(prefix="feedhandler-") as copy, open_content(path, 0) as content:
         block = memoryview(bytearray(COPY_BYTES))
@@ -159,7 +190,9 @@ def _whole_content(path: str, _stamp: tuple[int, int], start: int, step: int) ->
 def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Slice]:
     """Cut what lies between two offsets into slices of about `size` bytes, in the order of names.
 
-    Raises `UsageError` for a file that is gone, as its rows could not be read again.
+    Each begins at a record, but perhaps within a datagram: the pieces that wait before it are
+    the caller's to pass on. Raises `UsageError` for a file that is gone, as its rows could not be
+    read again.
     """
     made: list[Slice] = []
     for name in sorted(end):
@@ -169,7 +202,8 @@ def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Sl
         if file.kind == "content":
             # A stream of bytes without positions to seek to: one slice.
             begin = start.get(name, len(file.header))
-            made += [Slice(file, len(made), begin, end[name])] if begin < end[name] else []
+            if begin < end[name]:
+                made.append(Slice(file, len(made), begin, end[name], growing=True))
         elif file.kind != "pcap":
             made.append(Slice(file, len(made), 0, file.size))
         else:
@@ -202,6 +236,6 @@ def _cut(file: CaptureFile, begin: int, end: int, size: int, number: int) -> lis
             stop = walk(data, begin, min(begin + size, end), file.big_endian)
             if stop == begin:
                 break
-            made.append(Slice(file, number + len(made), begin, stop))
+            made.append(Slice(file, number + len(made), begin, stop, growing=True))
             begin = stop
     return made

@@ -15,6 +15,7 @@ from feedhandler.characterise.boundaries import find_boundary, walk
 from feedhandler.characterise.files import local_copy, open_capture_at, shown
 from feedhandler.characterise.slices import Slice, SliceReport
 from feedhandler.codecs.errors import PeerError
+from feedhandler.replay.captures.fragments import Fragments
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
 from feedhandler.replay.captures.pcap import PcapScanner
 from feedhandler.replay.captures.pcapng import BLOCK_BYTES_MAX
@@ -37,6 +38,13 @@ assert BLOCK_BYTES_MAX < CHUNK_BYTES
 
 def _skips(skipped: dict[Skip, int]) -> dict[str, int]:
     return {reason.name.lower().replace("_", " "): count for reason, count in skipped.items()}
+
+
+def given_up(waiting: bytes) -> dict[str, int]:
+    """Count records of datagrams that stay incomplete where nothing follows (`skipped`)."""
+    fragments = Fragments(waiting)
+    fragments.finish()
+    return _skips({Skip.FRAGMENT: fragments.given_up})
 
 
 def _read_into(file: Any, room: memoryview) -> int:
@@ -123,7 +131,7 @@ class SliceReader:
         if position < part.end and not_inflated:
             damage, cut = not_inflated, ""
         maker = reader.maker
-        if position >= part.file.length or damage or cut:
+        if damage or cut or (position >= part.file.length and not part.growing):
             maker.finish()
         self.report = SliceReport(
             began,

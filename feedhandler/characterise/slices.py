@@ -65,7 +65,8 @@ class Slice(Struct, frozen=True):
 
     A file that is read whole has the range 0 to its size. `number` counts the slices of all files.
     `waiting`: pieces of fragmented datagrams that stand before and wait for others
-    (`Fragments.waiting`).
+    (`Fragments.waiting`). `growing`: records may still follow where the file ends now, so that
+    pieces go on waiting there.
     """
 
     file: CaptureFile
@@ -74,6 +75,7 @@ class Slice(Struct, frozen=True):
     end: int
     exact: bool = True
     waiting: bytes = b""
+    growing: bool = False
 
     @property
     def length(self) -> int:

@@ -68,7 +68,14 @@ from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.cluster import is_local
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.following import blob_of
-from feedhandler.characterise.growing import STEP_BYTES_MAX, UNBOUNDED, Offset, news, reach
+from feedhandler.characterise.growing import (
+    STEP_BYTES_MAX,
+    UNBOUNDED,
+    ContentEnds,
+    Offset,
+    news,
+    reach,
+)
 from feedhandler.characterise.job import Request, selected
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
@@ -301,6 +308,7 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._latest: Offset = {}
         self._ends = False
         self._target: Offset | None = None
+        self._content_ends = ContentEnds()
 
     def initialOffset(self) -> Offset:
         """Return the offset before anything is read."""
@@ -328,7 +336,8 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return found
 
     def _reach(self, known: Offset, step: int) -> Offset:
-        return reach(self.asked.paths, known, step, complete=self.asked.complete)
+        complete, ends = self.asked.complete, self._content_ends
+        return reach(self.asked.paths, known, step, complete=complete, ends=ends)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan the slices of a batch."""

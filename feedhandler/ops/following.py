@@ -19,7 +19,7 @@ from msgspec import structs
 from feedhandler.characterise import report
 from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.files import absolute, is_remote
-from feedhandler.characterise.following import Following, batches_here
+from feedhandler.characterise.following import Following, batches_here, fitted
 from feedhandler.characterise.growing import news, reach
 from feedhandler.characterise.job import Request, sample_slices
 from feedhandler.characterise.slices import SLICE_BYTES_MAX
@@ -211,9 +211,12 @@ def _storing(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any
     """
     from feedhandler.characterise.source import blob_of_row
 
+    following = session.following
+
     def store(batch: Any, number: int) -> None:
         try:
-            session.following.store(number, [blob_of_row(row) for row in batch.collect()])
+            blobs = map(blob_of_row, batch.collect())
+            following.store(number, fitted(blobs, following.waiting(number), session.request))
             session.report_batch()
         except FeedhandlerError as error:
             failed.append(error)

@@ -50,17 +50,19 @@ def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Logi
     producer = keyed.producer(url, name, id=id, epoch=epoch, login=login)
     refused: list[str] = []
 
-    async def main(stop: asyncio.Event) -> int:
-        with reading(path, "give a file of lines, or -") as file:
-            done = await until_stopped(_put_lines(producer, file, refused), stop)
-        print(f"queue {name}: {producer.accepted:,} accepted, {producer.refused:,} refused")
-        for text in refused[:REFUSED_SHOWN]:
-            complain(text)
-        if not done:
-            return ExitCode.INTERRUPTED
-        return ExitCode.FOUND if refused else ExitCode.OK
+    # A named pipe opens once it has a writer: in the loop, signals would wait for that, too.
+    with reading(path, "give a file of lines, or -") as file:
 
-    return run_async(main, "uvloop")
+        async def main(stop: asyncio.Event) -> int:
+            done = await until_stopped(_put_lines(producer, file, refused), stop)
+            print(f"queue {name}: {producer.accepted:,} accepted, {producer.refused:,} refused")
+            for text in refused[:REFUSED_SHOWN]:
+                complain(text)
+            if not done:
+                return ExitCode.INTERRUPTED
+            return ExitCode.FOUND if refused else ExitCode.OK
+
+        return run_async(main, "uvloop")
 
 
 async def _put_lines(producer: keyed.Producer, file: IO[bytes], refused: list[str]) -> bool:

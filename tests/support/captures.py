@@ -1,15 +1,24 @@
-"""Shared by tests of captures: both forms of the walks, and a pcapng writer that can do it all.
+"""Shared by tests of captures: both forms of the walks, a pcapng writer that can do it all, and
+frames of datagrams in pieces.
 
 The writer is the tests' own, so that a capture can hold what recorders seldom write: several
 sections of either byte order, interfaces of any resolution, blocks of every kind.
 """
 
+import socket
 import struct
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.replay.captures import frames, pcap, pcapng
+from feedhandler.replay.captures.records import file_header, record_header
+
+SECOND = 10**9
+START_NS = 1_700_000_000 * SECOND
+GROUP, SOURCE = "239.1.1.1", "10.0.0.1"
 
 
 def _interpreted() -> SimpleNamespace:
@@ -114,3 +123,27 @@ class PcapngBytes:
     def raw(self, **fields: Any) -> bytes:
         """Everything so far."""
         return bytes(self.data)
+
+
+def write_frames(path: Path, frames: Sequence[bytes], link: int = 1, step_ns: int = SECOND) -> Path:
+    """A classic capture with these frames, a `step_ns` apart."""
+    data = file_header(link_type=link)
+    for number, frame in enumerate(frames):
+        data += record_header(START_NS + number * step_ns, len(frame)) + frame
+    path.write_bytes(data)
+    return path
+
+
+def pieces_of(payload: bytes, size: int, number: int = 1) -> list[bytes]:
+    """The frames of a datagram in pieces of `size` bytes."""
+    whole = struct.pack(">HHHH", 9, 7_001, 8 + len(payload), 0) + payload
+    made = []
+    for at in range(0, len(whole), size):
+        data = whole[at : at + size]
+        more = at + size < len(whole)
+        head = struct.pack(
+            ">BBHHHBBH4s4s", 0x45, 0, 20 + len(data), number, more << 13 | at // 8, 3, 17, 0,
+            socket.inet_aton(SOURCE), socket.inet_aton(GROUP),
+        )  # fmt: skip
+        made.append(bytes(12) + struct.pack(">H", 0x0800) + head + data)
+    return made

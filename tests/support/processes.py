@@ -1,4 +1,4 @@
-"""Processor time and resident memory of processes, from `/proc`."""
+"""Processor time and resident memory of processes, and what they wait for, from `/proc`."""
 
 import os
 from pathlib import Path
@@ -14,3 +14,9 @@ def resident_bytes(pid: int | str = "self") -> int:
     """Return the resident memory of a process, this one if none is named."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def opens_pipe(pid: int) -> bool:
+    """Return whether a process opens a named pipe that nobody has opened at its other end."""
+    # The kernel's function in which it waits (fs/pipe.c), or that one's caller.
+    return Path(f"/proc/{pid}/wchan").read_text() in ("wait_for_partner", "fifo_open")

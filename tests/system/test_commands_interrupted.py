@@ -1,10 +1,11 @@
 """Ctrl-C at whatever moment of a command's first tenths of a second: the exit code that it has at
-any later time, and no traceback.
+any later time, and no traceback. So it is while a named pipe has nobody at its other end.
 
 The moments are those at which the interpreter has just loaded a module: `-X importtime` tells each
 on stderr. What lies before the first module of ours is the interpreter's own start.
 """
 
+import contextlib
 import itertools
 import os
 import random
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
 from tests.support import free_addresses
 from tests.support.checkout import CHECKOUT
+from tests.support.commands import run_here
+from tests.support.fixcast import definition
+from tests.support.processes import opens_pipe
 
 TIMEOUT_S = 120
 #: Modules that a command loads after the first of ours, or more.
@@ -118,3 +123,44 @@ def test_an_interrupt_while_a_command_loads_is_an_orderly_end(
     assert process.returncode == (ExitCode.INTERRUPTED if job else ExitCode.OK), rest
     assert [line for line in others if line == "feedhandler: interrupted"] == others[:job]
     assert not [line for line in others[job:] if not COMMON.search(line)]
+
+
+#: Commands that open a named pipe, in or out, and go on in a loop that has signals of its own.
+WITH_PIPES = {
+    "keyed put": "keyed put amqp://127.0.0.1:1 orders PIPE",
+    "overlay send": "overlay send TREE PIPE",
+    "fixcast receive": "fixcast receive CHANNELS --out PIPE",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", WITH_PIPES)
+def test_a_signal_ends_a_command_whose_named_pipe_has_nobody_at_its_other_end(
+    tmp_path: Path, command: str, number: int
+) -> None:
+    pipe, tree, channels = (tmp_path / each for each in ("pipe", "tree.toml", "channels.toml"))
+    os.mkfifo(pipe)
+    channels.write_text(definition())
+    port = str(free_addresses.port())
+    plan = ("--receivers", "4", "--depth", "2", "--fan-out", "2", "--port", port)
+    assert run_here("overlay", "plan", str(tree), *plan).returncode == 0
+    files = {"PIPE": pipe, "TREE": tree, "CHANNELS": channels}
+    words = [str(files.get(word, word)) for word in WITH_PIPES[command].split()]
+    with subprocess.Popen(
+        [sys.executable, "-m", "feedhandler", *words],
+        cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            deadline = time.monotonic() + TIMEOUT_S
+            while not opens_pipe(process.pid):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.01)
+                assert process.returncode is None, process.communicate()
+                assert time.monotonic() < deadline, "it never opened the pipe"
+            process.send_signal(number)
+            out, wrong = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+    job = interrupted_code(words) != ExitCode.OK
+    assert process.returncode == (ExitCode.INTERRUPTED if job else ExitCode.OK)
+    assert (out, wrong) == ("", "feedhandler: interrupted\n" if job else "")

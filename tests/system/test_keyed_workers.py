@@ -218,6 +218,22 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_lost_or_doubled(
             assert once == list(range(account, 300, 5)), "in order; what comes again is known"
 
 
+async def test_the_socket_of_a_connection_that_was_lost_is_closed(tmp_path: Path) -> None:
+    async with (
+        running(orders(tmp_path, key=ACCOUNT)) as rig,
+        keyed.consume(url(rig), "orders", Ledger(1)) as work,
+        keyed.producer(url(rig), "orders") as put,
+    ):
+        former = [each._connection for each in (work, put)]
+        sockets = [each._sock for each in former if each is not None]
+        assert all(sock is not None and sock.fileno() >= 0 for sock in sockets)
+        for connection in list(rig.node.connections):
+            connection.end()
+        await rig.until(lambda: work.connects == put.connects == 2, "other connections")
+        assert former != [work._connection, put._connection]
+        assert [sock.fileno() for sock in sockets if sock is not None] == [-1, -1]
+
+
 async def test_a_worker_that_is_refused_hears_why(tmp_path: Path) -> None:
     async with running(orders(tmp_path, key=ACCOUNT)) as rig:
         with pytest.raises(PeerError, match="no queue is named 'other'"):

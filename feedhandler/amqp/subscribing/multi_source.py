@@ -99,6 +99,7 @@ class MultiSource:
         self._intakes.pop(link, None)
         self._owed.pop(link, None)
         self.merge.down(link, now_ns)
+        self._set_timer()  # what it brought last may be the first that waits
 
     @property
     def waiting(self) -> bool:
@@ -119,8 +120,8 @@ class MultiSource:
                 self._owed[link] = held
                 intake.grant(owed - held)
         found, merge.out = merge.out, []
-        for message in found[-1:]:
-            self._prefixes[message.service] = message.tag[:8]
+        for service, last in {message.service: message for message in found}.items():
+            self._prefixes[service] = last.tag[:8]
         self._set_timer()
         return found
 

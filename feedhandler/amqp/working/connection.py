@@ -320,6 +320,9 @@ class KeptConnection(abc.ABC):
         while True:
             error = error or await self._over or Ended("the node closed the connection")
             self._lost()
+            if self._connection is not None:
+                # An end leaves the socket open, for what was received; nobody takes that any more.
+                self._connection.abandon()
             if error.final or not self._reconnect:
                 self._end(error)
                 return

@@ -216,34 +216,47 @@ def receive(
         refuse_input(out, path)
         refuse_filled(out)
     channels = _definition(path)
+    # A named pipe opens once it has a reader: in the loop, signals would wait for that, too.
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(_written(out)) if out else None
+        return _receive(channels, ids, file, count, as_json, settings)
 
+
+def _receive(
+    channels: Channels,
+    ids: Sequence[str],
+    file: IO[bytes] | None,
+    count: int,
+    as_json: bool,
+    settings: ReceiverSettings,
+) -> int:
     async def main(stop: asyncio.Event) -> int:
         seen: Counter[str] = Counter()
-        with contextlib.ExitStack() as opened:
-            file = opened.enter_context(_written(out)) if out else None
 
-            def on_events(channel: str, events: list[Any]) -> None:
-                for event in events:
-                    if isinstance(event, Deliver):
-                        if count and seen["messages"] >= count:
-                            continue
-                        seen["messages"] += 1
-                        if file is not None:
-                            file.write(event.body)
-                        if count and seen["messages"] == count:
-                            stop.set()
-                    elif isinstance(event, Lost):
-                        seen["lost"] += event.last - event.first + 1
-                    elif isinstance(event, Stated):
-                        seen["states"] += 1
-                    _show(channel, event, as_json, file is not None)
+        def on_events(channel: str, events: list[Any]) -> None:
+            for event in events:
+                if isinstance(event, Deliver):
+                    if count and seen["messages"] >= count:
+                        continue
+                    seen["messages"] += 1
+                    if file is not None:
+                        file.write(event.body)
+                    if count and seen["messages"] == count:
+                        stop.set()
+                elif isinstance(event, Lost):
+                    seen["lost"] += event.last - event.first + 1
+                elif isinstance(event, Stated):
+                    seen["states"] += 1
+                _show(channel, event, as_json, file is not None)
 
-            def notice(channel: str, what: dict[str, object]) -> None:
-                seen[str(what["event"])] += 1
-                _notice(channel, what, as_json)
+        def notice(channel: str, what: dict[str, object]) -> None:
+            seen[str(what["event"])] += 1
+            _notice(channel, what, as_json)
 
-            async with Receiver(channels, ids, settings, on_events, notice) as receiver:
-                await stop.wait()
+        async with Receiver(channels, ids, settings, on_events, notice) as receiver:
+            await stop.wait()
+        if file is not None:
+            file.flush()
         shut = _drops(receiver, as_json)
         states = f", {seen['states']:,} states" if seen["states"] else ""
         print(f"{seen['messages']:,} messages, {seen['lost']:,} lost{states}", file=sys.stderr)

@@ -29,7 +29,14 @@ from feedhandler.overlay.topology_file import (
     read_trees,
 )
 from feedhandler.overlay.wire import PAYLOAD_MAX
-from feedhandler.terminal.console import ExitCode, complain, print_json, reading
+from feedhandler.terminal.console import (
+    ExitCode,
+    complain,
+    interrupt,
+    print_json,
+    reading,
+    signal_handlers,
+)
 
 #: A sender with a rate catches up with this much delay.
 CATCH_UP_NS = 100_000_000
@@ -277,7 +284,10 @@ def _send_all(
 def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
     """Yield the file or socket that messages come from, and whether they are lines."""
     if sending.messages is not None:
-        with reading(sending.messages, "a line is a message") as file:
+        with contextlib.ExitStack() as stack:
+            # A named pipe opens once it has a writer: a flag would end nothing until then.
+            with signal_handlers(interrupt):
+                file = stack.enter_context(reading(sending.messages, "a line is a message"))
             yield file, True
         return
     host, port = address_of(sending.source)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from feedhandler.characterise import following as followings
+from feedhandler.characterise import growing as growings
 from feedhandler.characterise import report
 from feedhandler.characterise.following import Following, batches_here, blob_of
 from feedhandler.characterise.growing import news, reach
@@ -27,6 +29,7 @@ from feedhandler.ops import characterise as ops
 from feedhandler.ops.following import follow
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
+from tests.support.captures import pieces_of, write_frames
 from tests.support.characterise import (
     FEED,
     LINE_A,
@@ -40,6 +43,8 @@ UTP = Request("euronext-utp-md")
 DEADLINE_S = 60.0
 #: How often a driver is killed.
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
+#: Recordings of a day, of which few are large.
+MANY = 260
 
 
 def comparable_rows(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
@@ -115,6 +120,96 @@ def test_a_recording_that_is_compressed_afterwards_counts_once(
     assert [row[1] for row in found[-1][1]] == ["content", "pcap"]
 
 
+@pytest.fixture(scope="module")
+def in_pieces(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A recording of packets that come in pieces; of every tenth one the last is missing."""
+    frames = []
+    for number in range(60):
+        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
+        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
+        pieces = pieces_of(packet, 296, number)
+        frames += pieces[:-1] if number % 10 == 9 else pieces
+    path = tmp_path_factory.mktemp("pieces") / "day.pcap"
+    return write_frames(path, frames, step_ns=1_000_000).read_bytes()
+
+
+def read_slowly(outcome: Outcome) -> tuple[dict[str, int], dict[str, int], int]:
+    """What the account of the first file says of pieces."""
+    account = outcome.files[0]
+    return account.skipped, account.slowly, account.joined
+
+
+def test_a_datagram_whose_pieces_come_in_two_batches_counts_as_in_the_job(
+    in_pieces: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    # Batches of several slices, too.
+    monkeypatch.setattr(followings, "SLICE_BYTES_MAX", 3_000)
+    folder, state = tmp_path / "live", tmp_path / "state"
+    following, written = Following(state, b"asked"), 0
+    while written < len(in_pieces):
+        written = min(len(in_pieces), written + rng.randrange(1, 12_000))
+        _write(folder / "a.pcap", in_pieces[:written])
+        following = follow_to(folder, state)
+    assert following.last > 3
+    live, followed = (following.outcome([str(folder)], complete=over) for over in (False, True))
+    whole = characterise([str(folder)], UTP)
+    assert comparable_rows(followed) == comparable_rows(whole), f"seed {seed}"
+    assert read_slowly(followed) == read_slowly(whole), f"seed {seed}"
+    assert whole.files[0].skipped["fragment"] > 6
+    assert live.files[0].skipped == {}, "their last pieces may still come"
+
+
+def test_pieces_wait_for_what_comes_when_the_recording_is_compressed(
+    in_pieces: bytes, tmp_path: Path
+) -> None:
+    folder, state = tmp_path / "live", tmp_path / "state"
+    plain = Path(_write(folder / "a.pcap", in_pieces[: len(in_pieces) // 2]))
+    assert follow_to(folder, state).waiting(1)
+    plain.unlink()
+    _write(folder / "a.pcap.gz", gzip.compress(in_pieces))
+    followed = follow_to(folder, state, complete=True).outcome([str(folder)], complete=True)
+    whole = characterise([str(folder)], UTP)
+    assert comparable_rows(followed)[:-1] == comparable_rows(whole)[:-1]
+    assert read_slowly(followed) == read_slowly(whole)
+
+
+def test_recordings_that_were_compressed_are_inflated_once_however_many_they_are(
+    recordings: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tmp_path / "one.pcap"
+    one.write_bytes(recordings[0][:1_000])
+    (part,) = news({}, reach([str(one)], {}), 10**9)
+    blob = blob_of(part, UTP)
+    names = [str(tmp_path / "live" / f"{number:03}.pcap") for number in range(MANY)]
+    following = Following(tmp_path / "state", b"asked")
+    following.store(0, [structs.replace(blob, name=name) for name in names])
+    content = gzip.compress(one.read_bytes())
+    files = [Path(_write(Path(name + ".gz"), content)) for name in names]
+    inflated: list[str] = []
+    open_content = growings.open_content
+
+    def opened(path: str, position: int) -> Any:
+        inflated.append(path)
+        return open_content(path, position)
+
+    def look() -> list[str]:
+        inflated.clear()
+        assert list(batches_here(following, [str(tmp_path / "live")], UTP)) == []
+        return inflated
+
+    monkeypatch.setattr(growings, "open_content", opened)
+    assert look() == list(map(str, files))
+    assert look() == []
+    os.utime(files[7], ns=(0, 0))
+    assert look() == [str(files[7])]
+    files[7].unlink()
+    assert look() == []
+    files[7].write_bytes(content)
+    os.utime(files[7], ns=(0, 0))
+    assert look() == [str(files[7])], "nothing is kept of a file that was gone"
+
+
 def test_a_batch_that_is_done_again_replaces_what_it_was(
     recordings: list[bytes], tmp_path: Path
 ) -> None:
@@ -154,6 +249,30 @@ def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
     assert comparable_rows(following.outcome([str(folder)])) == comparable_rows(
         characterise([str(folder)], UTP)
     )
+
+
+def test_batches_of_recordings_side_by_side_are_read_again_once_a_report(
+    recordings: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "live"
+    read: list[Path] = []
+    following, read_blobs = Following(tmp_path / "state", b"asked"), followings.read_blobs
+
+    def reading(path: Path) -> Any:
+        read.append(path)
+        return read_blobs(path)
+
+    monkeypatch.setattr(followings, "read_blobs", reading)
+    for share in (3, 2, 1):
+        for name, data in zip("ba", recordings, strict=False):
+            _write(folder / f"{name}.pcap", data[: len(data) // share])
+            assert len(list(batches_here(following, [str(folder)], UTP))) == 1
+    assert not read
+    outcome = following.outcome([str(folder)])
+    assert len(read) == 6
+    assert comparable_rows(outcome) == comparable_rows(characterise([str(folder)], UTP))
+    following.outcome([str(folder)])
+    assert len(read) == 6
 
 
 def test_what_is_odd_is_reported_as_by_the_job_and_the_rest_counts(

@@ -7,11 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from feedhandler.characterise.following import Following
 from feedhandler.characterise.growing import Offset, news, reach
+from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.codecs.errors import UsageError
+from feedhandler.ops.following import _storing
 from feedhandler.replay.captures.reading import Capture
-from tests.support.characterise import Independent, write_session
+from tests.support.captures import pieces_of, write_frames
+from tests.support.characterise import FEED, Independent, table_rows, write_session
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -116,3 +120,39 @@ def test_a_query_for_what_is_there_now_ends_there_in_steps_that_are_bounded(
     halved = tmp_path / "half.pcap"
     halved.write_bytes(data[: offsets[-1][str(path)]])
     assert packets == len(Independent(halved, "euronext-utp-md").packets)
+
+
+def test_pieces_of_a_datagram_that_workers_read_apart_are_put_together(tmp_path: Path) -> None:
+    """A worker does not have the pieces that wait before its slice."""
+    frames = []
+    for number in range(20):
+        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
+        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
+        frames += pieces_of(packet, 296, number)
+    path = write_frames(tmp_path / "a.pcap", frames, step_ns=1_000_000)
+    data = path.read_bytes()
+    options = {"feed": FEED.name, "path": str(path), "rows": "tallies", "slice_bytes": "2000"}
+    reader = FeedhandlerStreamReader(understand(options))
+    request = Request(FEED.name)
+    following = Following(tmp_path / "state", b"asked")
+    session = SimpleNamespace(following=following, request=request, report_batch=lambda: None)
+    store = _storing(session, [])  # type: ignore[arg-type]
+
+    offset = reader.initialOffset()
+    for number, written in enumerate((len(data) // 2, len(data))):
+        path.write_bytes(data[:written])
+        start, offset = offset, reader.latestOffset(offset)
+        parts = reader.partitions(start, offset)
+        assert len(parts) > 5
+        rows = [
+            SimpleNamespace(**row)
+            for part in reversed(parts)
+            for batch in reader.read(part)
+            for row in batch.to_pylist()
+        ]
+        for _ in range(2):  # it is done again after a failure
+            store(SimpleNamespace(collect=lambda rows=rows: rows), number)
+    outcome, whole = following.outcome([str(path)]), characterise([str(path)], request)
+    assert whole.files[0].datagrams == 20
+    assert outcome.files[0].datagrams == 20
+    assert table_rows(outcome) == table_rows(whole)

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import dpkt
@@ -25,15 +24,21 @@ from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures.fragments import Fragments, Key
 from feedhandler.replay.captures.frames import LinkType, Skip
 from feedhandler.replay.captures.reading import Capture
-from feedhandler.replay.captures.records import file_header, frame_headers, record_header
+from feedhandler.replay.captures.records import frame_headers
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import run_guarded
-from tests.support.captures import TWINS, PcapngBytes
+from tests.support.captures import (
+    GROUP,
+    SECOND,
+    SOURCE,
+    START_NS,
+    TWINS,
+    PcapngBytes,
+    pieces_of,
+    write_frames,
+)
 
-SECOND = 10**9
-START_NS = 1_700_000_000 * SECOND
-GROUP, SOURCE = "239.1.1.1", "10.0.0.1"
 GROUP_6 = socket.inet_pton(socket.AF_INET6, "ff3e::1:2:3")
 SOURCE_6 = socket.inet_pton(socket.AF_INET6, "2001:db8::1")
 PAYLOAD = bytes(range(97)) * 3
@@ -72,15 +77,6 @@ def pppoe(data: bytes, protocol: int) -> bytes:
 def mpls(data: bytes, *labels: int) -> bytes:
     stack = [label << 12 | (n == len(labels) - 1) << 8 | 64 for n, label in enumerate(labels)]
     return struct.pack(f">{len(stack)}I", *stack) + data
-
-
-def write(path: Path, frames: Sequence[bytes], link: int = 1, step_ns: int = SECOND) -> Path:
-    """A classic capture with these frames, a `step_ns` apart."""
-    data = file_header(link_type=link)
-    for number, frame in enumerate(frames):
-        data += record_header(START_NS + number * step_ns, len(frame)) + frame
-    path.write_bytes(data)
-    return path
 
 
 PLAIN = ethernet(0x0800, ipv4(udp()))
@@ -137,7 +133,7 @@ def test_every_kind_of_frame_gives_its_payload_at_its_offset(
         monkeypatch.setattr(capture_module, name, getattr(TWINS[twin], name))
     link, frame, how = KINDS[kind]
     ordinary = {1: PLAIN, 101: PLAIN[14:], 113: bytes(14) + PLAIN[12:]}.get(link, frame)
-    capture = Capture(write(tmp_path / "x.pcap", [ordinary, frame, ordinary, frame], link))
+    capture = Capture(write_frames(tmp_path / "x.pcap", [ordinary, frame, ordinary, frame], link))
     found = list(capture)
     assert [one.payload for one in found] == [PAYLOAD] * 4
     assert [one.time_ns for one in found] == [START_NS + n * SECOND for n in range(4)]
@@ -189,7 +185,7 @@ def test_link_layers_are_each_interfaces_own(tmp_path: Path) -> None:
 def test_what_cannot_be_read_slowly_either_is_counted_by_its_reason(
     tmp_path: Path, frame: bytes, reason: Skip
 ) -> None:
-    capture = Capture(write(tmp_path / "x.pcap", [frame, PLAIN]))
+    capture = Capture(write_frames(tmp_path / "x.pcap", [frame, PLAIN]))
     assert [one.payload for one in capture] == [PAYLOAD]
     assert capture.statistics.skipped == {reason: 1}
     assert capture.statistics.slowly == {}
@@ -201,7 +197,7 @@ def test_tunnels_in_tunnels_are_followed_up_to_a_bound(tmp_path: Path) -> None:
     for _ in range(300):
         frames.append(ethernet(0x0800, packet))
         packet = ipv4(packet, 4)
-    capture = Capture(write(tmp_path / "x.pcap", frames))
+    capture = Capture(write_frames(tmp_path / "x.pcap", frames))
     found = len(list(capture))
     assert 5 < found <= LAYERS_MAX
     assert capture.statistics.skipped == {Skip.TOO_MANY_LAYERS: 300 - found}
@@ -211,27 +207,12 @@ def test_what_only_looks_like_vxlan_stays_the_datagram_that_it_is(tmp_path: Path
     alike = struct.pack(">II", 0x0800_0000, 77 << 8) + b"no frame"
     other = b"\x09" + alike[1:]
     frames = [ethernet(0x0800, ipv4(udp(each, 4_789))) for each in (alike, other)]
-    capture = Capture(write(tmp_path / "x.pcap", frames))
+    capture = Capture(write_frames(tmp_path / "x.pcap", frames))
     assert [(one.port, one.payload) for one in capture] == [(4_789, alike), (4_789, other)]
 
 
 def key(name: object) -> Key:
     return b"", str(name).encode(), 0, 17, 0
-
-
-def pieces_of(payload: bytes, size: int, number: int = 1) -> list[bytes]:
-    """The frames of a datagram in pieces of `size` bytes."""
-    whole = bytes(udp(payload))
-    made = []
-    for at in range(0, len(whole), size):
-        data = whole[at : at + size]
-        more = at + size < len(whole)
-        head = struct.pack(
-            ">BBHHHBBH4s4s", 0x45, 0, 20 + len(data), number, more << 13 | at // 8, 3, 17, 0,
-            socket.inet_aton(SOURCE), socket.inet_aton(GROUP),
-        )  # fmt: skip
-        made.append(ethernet(0x0800, head + data))
-    return made
 
 
 def test_pieces_in_any_order_and_twice_become_the_datagram_they_are_of(tmp_path: Path) -> None:
@@ -245,7 +226,7 @@ def test_pieces_in_any_order_and_twice_become_the_datagram_they_are_of(tmp_path:
     draw.shuffle(rest)
     tunnelled = [ethernet(0x0800, gre(0x6558, each)) for each in rest]
     for name, each in (("plain.pcap", rest), ("tunnel.pcap", tunnelled)):
-        capture = Capture(write(tmp_path / name, [*each, PLAIN], step_ns=1_000))
+        capture = Capture(write_frames(tmp_path / name, [*each, PLAIN], step_ns=1_000))
         found = [one.payload for one in capture]
         assert found.pop() == PAYLOAD
         assert sorted(found) == sorted(payloads)
@@ -266,7 +247,7 @@ def test_pieces_on_both_sides_of_a_slice_are_put_together_as_in_one_reading(
         packet = feed.encode_packet(service=3, sequence=number + 1, body=body, count=40)
         mine = pieces_of(packet, 296, number)
         frames += mine[:-1] if number % 10 == 9 else mine
-    path = write(tmp_path / "x.pcap", frames, step_ns=1_000_000)
+    path = write_frames(tmp_path / "x.pcap", frames, step_ns=1_000_000)
     whole = characterise([str(path)], Request(feed.name))
     sliced = characterise([str(path)], Request(feed.name), slice_size=7_000)
     assert whole.digest.totals[0, 0] == 108
@@ -286,9 +267,9 @@ def test_a_datagram_that_does_not_become_whole_is_given_up_by_the_captures_clock
 ) -> None:
     late = bounds.WAIT_NS + 1
     first, second = pieces_of(PAYLOAD, 160)
-    in_time = Capture(write(tmp_path / "a.pcap", [first, second], step_ns=late - 1))
+    in_time = Capture(write_frames(tmp_path / "a.pcap", [first, second], step_ns=late - 1))
     assert [one.payload for one in in_time] == [PAYLOAD]
-    too_late = Capture(write(tmp_path / "b.pcap", [first, second], step_ns=late))
+    too_late = Capture(write_frames(tmp_path / "b.pcap", [first, second], step_ns=late))
     assert list(too_late) == []
     assert too_late.statistics.skipped == {Skip.FRAGMENT: 2}
 
@@ -344,7 +325,7 @@ def test_hostile_bytes_are_counted_and_never_raise(tmp_path: Path) -> None:
             frames.append(
                 bytes(frame[: draw.randrange(1, len(frame) + 1)] if number % 2 else frame)
             )
-        capture = Capture(write(tmp_path / f"{link}.pcap", frames, link, step_ns=1_000))
+        capture = Capture(write_frames(tmp_path / f"{link}.pcap", frames, link, step_ns=1_000))
         found = len(list(capture))
         statistics = capture.statistics
         fragmented = statistics.slowly.get("fragments", 0)
@@ -363,7 +344,7 @@ def test_datagrams_read_slowly_are_replayed_and_written_as_plain_frames(
 ) -> None:
     frames = [PLAIN, *(frame for link, frame, _ in KINDS.values() if link == 1)]
     fragmented = pieces_of(bytes(4_000), 1_480)
-    path = write(tmp_path / "in.pcap", [*frames, *fragmented], step_ns=1_000_000)
+    path = write_frames(tmp_path / "in.pcap", [*frames, *fragmented], step_ns=1_000_000)
     out = tmp_path / "out.pcap"
     words = ["--map", f"{GROUP}=239.9.9.9:5005", "--source-ip", "10.5.5.5", "--write", str(out)]
     assert run_guarded(lambda: cli.chosen(["replay", str(path), *words])()) == 0
@@ -388,7 +369,7 @@ def test_the_job_tells_what_was_read_slowly(tmp_path: Path) -> None:
     packet = feed.encode_packet(service=3, sequence=1, body=b"", count=0, kind="heartbeat")
     inner = ethernet(0x0800, ipv4(udp(packet, 15_000)))
     plain = frame_headers(GROUP, 15_000, SOURCE, 9, len(packet)) + packet
-    path = write(tmp_path / "x.pcap", [plain, ethernet(0x0800, gre(0x6558, inner))])
+    path = write_frames(tmp_path / "x.pcap", [plain, ethernet(0x0800, gre(0x6558, inner))])
     outcome = characterise([str(path)], Request(feed.name))
     assert outcome.digest.totals[:, 0].tolist() == [2]
     (account,) = outcome.files
@@ -400,7 +381,7 @@ def test_the_job_tells_what_was_read_slowly(tmp_path: Path) -> None:
 def test_dpkt_is_imported_only_where_a_frame_needs_it(tmp_path: Path) -> None:
     with CaptureWriter(tmp_path / "plain.pcap") as writer:
         writer.write(START_NS, GROUP, 7_001, PAYLOAD)
-    write(tmp_path / "slow.pcap", [KINDS["gre"][1]])
+    write_frames(tmp_path / "slow.pcap", [KINDS["gre"][1]])
     code = (
         "import sys\n"
         "from feedhandler.cli.app import main\n"
