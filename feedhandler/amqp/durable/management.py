@@ -16,8 +16,8 @@ durable. An invalid request is answered too, with a status code that says so.
 Keyed queues take further requests (`keyed_management`).
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
-rest is done in later turns of the loop (`steps`), and the answer is the same. So it is where all of
-a queue is looked at.
+rest is done in later turns of the loop (`steps`), and the answer is the same. Requests that look at
+all of a queue are done in such steps, too.
 
 What it leaves to others: messages on the wire (`sections`), links (`links`).
 """

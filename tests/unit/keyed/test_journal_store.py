@@ -1,4 +1,4 @@
-"""What a keyed queue asks of its journal, and whom it notifies of what has become durable."""
+"""A keyed queue's changes of its journal, and its notices once they are durable."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a keyed queue answers, to several messages at once too, and at how much it looks."""
+"""A keyed queue's answers, also to several messages at once, and how many slots each looks at."""
 
 import itertools
 import random
