@@ -16,7 +16,8 @@ Where several hold, the worst is announced: SILENT, then STALE, RECOVERING, REFR
 ranges are given in any state, so that nothing is hidden by that.
 
 A quality message is JSON, one object (`Quality` is its typed form). Ranges are pairs
-[first, last], both included, the latest 256 of each kind:
+[first, last], both included, the latest 256 of each kind. A message of `CHANGE_REASONS` names what
+changed, and of the rest the latest 8 only: a stream that loses much sends many of them.
 
     state     as above
     reason    what changed: attached, start, gap, skipped, withdrawn, reset, silent, back, mismatch,
@@ -70,8 +71,14 @@ from feedhandler.retrans.stream_events import StreamEventKind
 
 #: What brought a packet that no line of the channel brought.
 RECOVERED = "R"
-#: Ranges of each kind in one message; older ones are counted only.
+#: Ranges of each kind in one message, and in one of a change; older ones are counted only.
 RANGES_REPORTED_MAX = 256
+RANGES_IN_CHANGE_MAX = 8
+#: Reasons of the messages of a change: each says what it was, and comes to all that got those
+#: before it.
+CHANGE_REASONS = frozenset(
+    ("gap", "skipped", "withdrawn", "silent", "back", "mismatch", "missing", "recovered")
+)
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -238,7 +245,11 @@ class QualityState:
         """Return the message that a new link gets first: all that is known of the service."""
         if next_sequence:
             self.next = next_sequence
-        return self._body("attached", lost=_pairs(self.lost), refreshed=_pairs(self.refreshed))
+        return self._body(
+            "attached",
+            lost=self.lost.latest(RANGES_REPORTED_MAX),
+            refreshed=self.refreshed.latest(RANGES_REPORTED_MAX),
+        )
 
     # -- what recovery reports --------------------------------------------------------------
 
@@ -281,9 +292,8 @@ class QualityState:
         if self.since is None:
             self.since = next_sequence
         self._step(Input.SNAPSHOT_END)
-        return self._body(
-            "snapshot-end", last=self._snapshot_last, refreshed=_pairs(self.refreshed)
-        )
+        refreshed = self.refreshed.latest(RANGES_REPORTED_MAX)
+        return self._body("snapshot-end", last=self._snapshot_last, refreshed=refreshed)
 
     def stale(self, reason: str) -> bytes:
         """Declare the stream STALE for this `reason`, until a snapshot or a new epoch. Returns
@@ -376,6 +386,7 @@ class QualityState:
         self.lost_ranges = self.lost_total = 0
 
     def _body(self, reason: str, **more: object) -> bytes:
+        most = ranges_reported(reason)
         return msgspec.json.encode(
             {
                 "state": self.state.value,
@@ -383,8 +394,8 @@ class QualityState:
                 "service": self.service,
                 "since": self.since,
                 "next": self.next,
-                "missing": _pairs(self.missing),
-                "stale": _pairs(self.lost),
+                "missing": self.missing.latest(most),
+                "stale": self.lost.latest(most),
                 "doubt": self.doubt,
                 "lost_ranges": self.lost_ranges,
                 "lost_total": self.lost_total,
@@ -394,6 +405,6 @@ class QualityState:
         )
 
 
-def _pairs(ranges: RangeSet) -> list[tuple[int, int]]:
-    """Return the latest ranges of a set, at most `RANGES_REPORTED_MAX`."""
-    return ranges.latest(RANGES_REPORTED_MAX)
+def ranges_reported(reason: str) -> int:
+    """Return how many ranges of a kind a message with this reason has at most."""
+    return RANGES_IN_CHANGE_MAX if reason in CHANGE_REASONS else RANGES_REPORTED_MAX

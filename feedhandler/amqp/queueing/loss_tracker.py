@@ -10,8 +10,8 @@ Packets outside the sequence are part of no range: how many were dropped is anno
 overflow, and the state is no worse for it.
 
 Nothing that the destination must know is lost with a dropped quality message: the latest content is
-repeated with the overflow, a new epoch by its own message again. A snapshot block is dropped
-whole, its end included: half of it would be worse than none.
+repeated with the overflow, with what the service has lost by then; a new epoch by its own message
+again. A snapshot block is dropped whole, its end included: half of it would be worse than none.
 
 What was conflated is no loss, and announced by messages of our own, too: `conflated` before the
 first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
@@ -28,7 +28,12 @@ import msgspec
 from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
-from feedhandler.retrans.quality import RANGES_REPORTED_MAX, State
+from feedhandler.retrans.quality import (
+    CHANGE_REASONS,
+    RANGES_REPORTED_MAX,
+    State,
+    ranges_reported,
+)
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.
@@ -39,7 +44,7 @@ CONFLATED_STATE = "CONFLATED"
 BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
 #: Keys that concern one message only, and are not carried over to the next.
 _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through",
-             "unsequenced")  # fmt: skip
+             "unsequenced", "withdrawn", "skipped")  # fmt: skip
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
@@ -64,6 +69,8 @@ class LossTracker:
         self.healed = False
         self.lost_ranges = self.lost_total = 0
         self._quality: dict[str, Any] = {}
+        #: The latest losses of the service itself, as of `_quality`, which names fewer.
+        self._service_lost = RangeSet()
         self._epoch_began: bytes | None = None
         self._broken_last = -1
         self.conflating = self.conflation_unannounced = False
@@ -121,6 +128,8 @@ class LossTracker:
         if outgoing.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
             self.skipping = outgoing.reason != BOOKS_END
             self.doubt = BROKEN_BLOCK
+            if outgoing.reason == BLOCK_BEGIN:
+                self._keep(msgspec.json.decode(outgoing.data))
             return
         if outgoing.reason == BLOCK_END:
             self._miss_block_end(outgoing.data)
@@ -129,7 +138,21 @@ class LossTracker:
             self._forget()
             self.fresh = RangeSet(only_grows=True)
             self._epoch_began = outgoing.data
-        self._quality = msgspec.json.decode(outgoing.data)
+        self._keep(msgspec.json.decode(outgoing.data))
+
+    def _keep(self, quality: dict[str, Any]) -> None:
+        """Keep a message of the service as the latest, and what the service has lost by it."""
+        self._quality = quality
+        if quality["reason"] not in CHANGE_REASONS:
+            self._service_lost = RangeSet(quality.get("stale", ()))
+            return
+        for first, last in quality.get("withdrawn", ()):
+            self._service_lost.discard(first, last)
+        for first, last in quality.get("lost", ()):
+            self._service_lost.add(first, last)
+        latest = self._service_lost.latest(RANGES_REPORTED_MAX)
+        if len(self._service_lost) > len(latest):
+            self._service_lost.discard_below(latest[0][0])
 
     def _miss_block_end(self, body: bytes) -> None:
         """End the dropping of a block: other receivers are healed by it, this one keeps its
@@ -137,9 +160,9 @@ class LossTracker:
         self.skipping = False
         self.unannounced = True
         self.doubt = BROKEN_BLOCK
-        for first, last in self._quality.get("stale", ()):
+        for first, last in self._service_lost:
             self.lost.add(first, last)
-        self._quality = {**msgspec.json.decode(body), "last": None, "refreshed": []}
+        self._keep({**msgspec.json.decode(body), "last": None, "refreshed": []})
 
     # -- notices to the destination ---------------------------------------------------------
 
@@ -162,7 +185,7 @@ class LossTracker:
     def _body(self, reason: str, **more: object) -> dict[str, Any]:
         """Compose a message with the state last announced, for this reason."""
         last = {key: value for key, value in self._quality.items() if key not in _OWN_KEYS}
-        return {**last, "reason": reason, **more}
+        return {**last, "reason": reason, "stale": list(self._service_lost), **more}
 
     # -- what was conflated -----------------------------------------------------------------
 
@@ -213,7 +236,7 @@ class LossTracker:
             self.lost.clear()
             if (quality.get("last") or 0) & BLOCK_LAST_MASK != self._broken_last:
                 self.doubt = None
-        self._quality = quality
+        self._keep(quality)
         return self._worse(quality) if self.lacks or self.healed or self.conflating else body
 
     @property
@@ -229,7 +252,7 @@ class LossTracker:
 
     def _worse(self, quality: dict[str, Any]) -> bytes:
         """Merge this destination's losses into a message, and encode it."""
-        lost = self.lost.latest_with(quality.get("stale", ()), RANGES_REPORTED_MAX)
+        lost = self.lost.latest_with(quality.get("stale", ()), ranges_reported(quality["reason"]))
         state = quality.get("state")
         if self.healed and state == State.OK.value:
             state = State.REFRESHED.value

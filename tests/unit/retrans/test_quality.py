@@ -9,6 +9,7 @@ import pytest
 
 from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.quality import (
+    RANGES_IN_CHANGE_MAX,
     RANGES_REPORTED_MAX,
     TABLE,
     Input,
@@ -194,6 +195,22 @@ def test_a_new_link_is_told_the_latest_ranges_only_and_how_many_there_were() -> 
     assert len(body["lost"]) == RANGES_REPORTED_MAX
     assert body["lost"][-1] == [100 + 10 * (RANGES_REPORTED_MAX + 49)] * 2
     assert body["lost_ranges"] == RANGES_REPORTED_MAX + 50
+
+
+def test_a_message_of_a_change_has_what_changed_and_few_other_ranges() -> None:
+    quality = in_state(State.OK)
+    for n in range(RANGES_REPORTED_MAX):
+        body = json.loads(quality.control_event(RecordKind.GAP, 0, 100 + 10 * n, 101 + 10 * n))
+    last = 100 + 10 * (RANGES_REPORTED_MAX - 1)
+    assert body["lost"] == [[last, last]]
+    assert len(body["stale"]) == RANGES_IN_CHANGE_MAX
+    assert body["stale"][-1] == [last, last]
+    assert body["lost_ranges"] == RANGES_REPORTED_MAX
+    missing = [(first, first + 1) for first in range(5000, 6000, 10)]
+    body = json.loads(quality.recovering(missing, 6000))
+    assert body["missing"] == [[5990 - 10 * n] * 2 for n in reversed(range(RANGES_IN_CHANGE_MAX))]
+    body = json.loads(quality.snapshot_begin(4000, 1))
+    assert (len(body["missing"]), len(body["stale"])) == (len(missing), RANGES_REPORTED_MAX)
 
 
 def test_a_link_before_the_start_is_told_that_nothing_came_yet() -> None:

@@ -7,7 +7,7 @@ from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, LossT
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind
-from feedhandler.retrans.quality import RANGES_REPORTED_MAX, QualityState
+from feedhandler.retrans.quality import RANGES_IN_CHANGE_MAX, RANGES_REPORTED_MAX, QualityState
 from feedhandler.retrans.ranges import RANGES_MAX, RangeSet
 
 
@@ -86,7 +86,7 @@ def test_of_thousands_of_losses_a_message_takes_the_latest_beside_the_services_o
     body = json.loads(
         loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, last, last + 9))
     )
-    expected = RangeSet([*lost, (last, last + 8)]).latest(RANGES_REPORTED_MAX)
+    expected = RangeSet([*lost, (last, last + 8)]).latest(RANGES_IN_CHANGE_MAX)
     assert body["stale"] == [list(pair) for pair in expected]
 
 
@@ -149,6 +149,46 @@ def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
     assert body["stale"] == [[5, 6]]
     assert body["lost"] == []
     assert body["state"] == "STALE"
+
+
+def test_the_overflow_says_all_that_the_service_has_lost_and_its_messages_say_less() -> None:
+    quality, loss_tracker = begun()
+    gaps = [(first, first) for first in range(10, 10 + 10 * RANGES_REPORTED_MAX + 50, 10)]
+    for number, (first, last) in enumerate(gaps):
+        body = quality.control_event(RecordKind.GAP, 0, first, last + 1)
+        if number % 2:
+            loss_tracker.outgoing(body)
+        else:
+            loss_tracker.drop(quality_message(body))
+    loss_tracker.drop(data(9000))
+    body = notice(loss_tracker)
+    assert body["lost"] == [[9000, 9000]]
+    assert body["stale"] == [list(pair) for pair in [*gaps, (9000, 9000)][-RANGES_REPORTED_MAX:]]
+    assert body["lost_ranges"] == len(gaps) + 1
+
+
+def test_what_the_service_has_withdrawn_is_not_in_the_overflow() -> None:
+    quality, loss_tracker = begun()
+    for first in (10, 20, 30):
+        gap = quality.control_event(RecordKind.GAP, 0, first, first + 2)
+        loss_tracker.drop(quality_message(gap))
+    withdrawn = quality.control_event(RecordKind.WITHDRAWN, 0, 32, 20)
+    assert json.loads(withdrawn)["withdrawn"] == [[20, 21], [30, 31]]
+    loss_tracker.drop(quality_message(withdrawn))
+    body = notice(loss_tracker)
+    assert (body["stale"], body["lost"]) == ([[10, 11]], [])
+    assert "withdrawn" not in body
+
+
+def test_a_dropped_snapshot_leaves_the_destination_all_that_the_service_had_lost() -> None:
+    quality, loss_tracker = begun()
+    gaps = [[first, first] for first in range(10, 400, 10)]
+    for first, last in gaps:
+        loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, first, last + 1))
+    loss_tracker.drop(quality_message(quality.snapshot_begin(500, 2)))
+    assert loss_tracker.skips(False, "snapshot-end", quality.snapshot_end(501))
+    body = notice(loss_tracker)
+    assert (body["stale"], body["state"], body["doubt"]) == (gaps, "STALE", BROKEN_BLOCK)
 
 
 def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
