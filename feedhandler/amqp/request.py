@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from feedhandler.amqp.policies import CONFLATE, DETACH
 from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.codecs.errors import UsageError
 
@@ -87,6 +89,27 @@ class Request(Struct, frozen=True, kw_only=True):
             raise UsageError("types choose among the feed's messages", "leave types out")
         if self.snapshot and not self.quality and not self.holds_records:
             raise UsageError("snapshots come between quality messages", "leave quality=False out")
+
+    def of_several(self) -> "Request":
+        """Return the request as each of several gateways is asked: what one of them drops, the
+        others have, so that a link is to be detached, and to resume, where nothing else is asked.
+
+        Raises UsageError for what cannot be merged.
+        """
+        if self.holds_records:
+            raise UsageError(
+                "normalised records come from one gateway: their batches are each gateway's own",
+                "subscribe to one of them",
+            )
+        _, _, query = self.pattern.partition("?")
+        asked = [part for part in query.split("&") if part.startswith("full=")]
+        policy = self.full or "".join(asked).removeprefix("full=")
+        if policy == CONFLATE:
+            raise UsageError(
+                "what gateways conflate cannot be merged: each leaves out something else",
+                "subscribe to one of them, or leave full=conflate out",
+            )
+        return self if policy else replace(self, full=DETACH)
 
     @property
     def holds_records(self) -> bool:

@@ -250,16 +250,14 @@ class ChannelWorld(CoreDriver):
 def play_seeds(
     play: Callable[[int], Counter[str]], wanted: set[str], rare: tuple[int, ...] = ()
 ) -> None:
-    """Play `SEEDS` seeds, or just `SEED`; together they must have seen all that is wanted.
-
-    Without either `SEEDS_USUAL` are played, and `rare`, which bring what others seldom do.
+    """Play the first `SEEDS` seeds (without it `SEEDS_USUAL`) and those of `rare`, which bring what
+    others seldom do, or just `SEED`; together they must have seen all that is wanted.
 
     A seed that fails is named by the error.
     """
     seen: Counter[str] = Counter()
-    asked = os.environ.get("SEEDS")
-    usual = (*range(SEEDS_USUAL), *rare)
-    for seed in seeds_to_play(range(int(asked)) if asked else usual):
+    usual = range(int(os.environ.get("SEEDS", SEEDS_USUAL)))
+    for seed in seeds_to_play((*usual, *(seed for seed in rare if seed not in usual))):
         try:
             seen += play(seed)
         except Exception as error:

@@ -51,6 +51,35 @@ async def test_each_packet_comes_once_and_the_others_fill_holes(grain: str, form
         assert messages.state is State.UP
 
 
+async def test_what_one_drops_from_a_full_queue_the_other_brings() -> None:
+    story = Story()
+    async with running(Settings(queue_bytes=20_000)) as a, running() as b:
+        options = {"full": "drop_oldest", "credit": 10, **story.options}
+        async with feedhandler.subscribe([a.url, b.url], "euronext.104", **options) as messages:
+            await a.stream(1, 500)
+            assert a.count("dropped") > 100
+            await b.stream(1, 500)
+            await story.consume(messages, "messages", 500)
+            assert story.sequences == list(range(1, 501))
+            assert not {"gap", "overflow"} & {reason for reason, *_ in story.notes}
+
+
+async def test_what_all_drop_from_full_queues_is_announced() -> None:
+    story = Story()
+    small = Settings(queue_bytes=20_000)
+    async with running(small) as a, running(small) as b:
+        options = {"full": "drop_oldest", "credit": 10, **story.options}
+        async with feedhandler.subscribe([a.url, b.url], "euronext.104", **options) as messages:
+            for rig in (a, b):
+                await rig.stream(1, 500)
+                assert rig.count("dropped") > 100
+            await story.consume(messages, "messages", 500)
+            ranges = [x[2] for x in story.notes if x[0] == "gap"]
+            lost = {n for each in ranges for first, last in each for n in range(first, last + 1)}
+            assert lost
+            assert sorted([*story.sequences, *lost]) == list(range(1, 501))
+
+
 async def test_a_gateway_that_comes_back_takes_part_again() -> None:
     rng = random.Random(7)
     story = Story()

@@ -200,7 +200,7 @@ class SpillDestination(Destination):
                 return False
             if not self._gather_notices():
                 break
-            about, reason, body = self.notices.popleft()
+            about, reason, body, _ = self.notices.popleft()
             stream: Stream = self.by_service[about]
             numbered = about == service and not is_unsequenced(sequence)
             following = sequence if numbered else stream.next_sequence

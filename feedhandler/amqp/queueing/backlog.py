@@ -371,7 +371,8 @@ class Backlog(SenderQueue):
         for service, loss_tracker in self.loss_trackers.items():
             if loss_tracker.conflating and not loss_tracker.conflation_unannounced:
                 stream: Stream = self.by_service[service]
-                self.notices.append((service, *loss_tracker.caught_up(stream.next_sequence)))
+                number = stream.next_sequence
+                self.notices.append((service, *loss_tracker.caught_up(number), number))
                 self.unannounced = True
 
     # -- what goes --------------------------------------------------------------------------
@@ -475,9 +476,8 @@ class Backlog(SenderQueue):
         while self._gather_notices():
             if not self.sender.ready() or not self._room(SECTIONS_BYTES_MAX):
                 return
-            service, reason, body = self.notices.popleft()
-            stream: Stream = self.by_service[service]
-            self._send_note(self._note(service, stream.next_sequence, reason, body))
+            service, reason, body, number = self.notices.popleft()
+            self._send_note(self._note(service, number, reason, body))
         self.unannounced = False
 
     def _gather_notices(self) -> bool:
@@ -486,12 +486,15 @@ class Backlog(SenderQueue):
             return True
         for service, loss_tracker in self.loss_trackers.items():
             if loss_tracker.unannounced:
-                notices = [(service, reason, body) for reason, body in loss_tracker.notices()]
                 stream: Stream = self.by_service[service]
+                # What still waits comes behind the notice, and has later numbers.
+                number = loss_tracker.dropped_to or stream.next_sequence
+                notices = loss_tracker.notices()
                 if self in stream.concerned:
-                    self.notices.extend(notices)
+                    self.notices.extend((service, *notice, number) for notice in notices)
             if loss_tracker.conflation_unannounced:
-                self.notices.append((service, *loss_tracker.conflated_notice()))
+                number = loss_tracker.conflated_from
+                self.notices.append((service, *loss_tracker.conflated_notice(), number))
         return len(self.notices) > 0
 
     def _send_note(self, outgoing: OutgoingMessage) -> None:

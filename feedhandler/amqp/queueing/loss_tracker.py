@@ -10,8 +10,9 @@ Packets outside the sequence are part of no range: how many were dropped is anno
 overflow, and the state is no worse for it.
 
 Nothing that the destination must know is lost with a dropped quality message: the latest content is
-repeated with the overflow, with what the service has lost by then; a new epoch by its own message
-again. A snapshot block is dropped whole, its end included: half of it would be worse than none.
+repeated with the overflow, which names the gaps whose own messages did not arrive; a new epoch by
+its own message again. A snapshot block is dropped whole, its end included: half of it would be
+worse than none.
 
 What was conflated is no loss, and announced by messages of our own, too: `conflated` before the
 first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
@@ -21,6 +22,7 @@ the two the state is `CONFLATED` at best. Books that are sent anew go between tw
 One `LossTracker` a service and destination. No I/O, no engine.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -48,6 +50,7 @@ _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbol
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
+GAP = "gap"
 #: Reasons of messages with which an epoch begins: what was lost before no longer matters.
 EPOCH_REASONS = ("start", "reset")
 
@@ -56,8 +59,9 @@ class LossTracker:
     """Loss tracker of one destination and service.
 
     `skipping`: the rest of a snapshot block is to be dropped, up to and with its end.
-    `unannounced`: a drop has not been announced yet. `healed`: what was lost in this epoch, a
-    snapshot has repaired.
+    `unannounced`: a drop has not been announced yet; `dropped_to`: the number behind what was
+    dropped from the queue since, 0 where nothing was, or no number is known. `healed`: what was
+    lost in this epoch, a snapshot has repaired.
     """
 
     def __init__(self) -> None:
@@ -66,11 +70,14 @@ class LossTracker:
         self.doubt: str | None = None
         self.skipping = False
         self.unannounced = False
+        self.dropped_to = 0
         self.healed = False
         self.lost_ranges = self.lost_total = 0
         self._quality: dict[str, Any] = {}
-        #: The latest losses of the service itself, as of `_quality`, which names fewer.
+        #: The latest losses of the service itself, as of `_quality`, which names fewer; and those
+        #: whose announcement the destination did not get.
         self._service_lost = RangeSet()
+        self._untold = RangeSet(only_grows=True)
         self._epoch_began: bytes | None = None
         self._broken_last = -1
         self.conflating = self.conflation_unannounced = False
@@ -81,6 +88,13 @@ class LossTracker:
 
     def drop(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was dropped before it was sent."""
+        if outgoing.sequence < UNSEQUENCED_BIT:
+            begins = outgoing.reason in EPOCH_REASONS
+            self.dropped_to = max(outgoing.following, 0 if begins else self.dropped_to)
+        self._lose(outgoing)
+
+    def _lose(self, outgoing: OutgoingMessage) -> None:
+        """Record what the destination does not get with a message."""
         self.unannounced = True
         if outgoing.block:
             self.skipping = True
@@ -99,10 +113,14 @@ class LossTracker:
             self.doubt = BROKEN_BLOCK
             self._broken_last = (outgoing.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
         elif not outgoing.reason:
-            self.drop(outgoing)
+            self._lose(outgoing)
         else:
             # Its content is in `_quality`, and so in the next message.
             self.unannounced = True
+            if outgoing.reason in (GAP, OVERFLOW):
+                self._leave_untold(self._service_lost)
+            if outgoing.reason == OVERFLOW:
+                self._leave_untold(self.lost)
             if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
@@ -134,11 +152,23 @@ class LossTracker:
         if outgoing.reason == BLOCK_END:
             self._miss_block_end(outgoing.data)
             return
+        if outgoing.reason == OVERFLOW:  # our own, where it had to wait
+            self._leave_untold(msgspec.json.decode(outgoing.data)["lost"])
+            return
         if outgoing.reason in EPOCH_REASONS:
             self._forget()
             self.fresh = RangeSet(only_grows=True)
             self._epoch_began = outgoing.data
         self._keep(msgspec.json.decode(outgoing.data))
+        for first, last in self._quality.get("withdrawn", ()):
+            self._untold.discard(first, last)
+        if outgoing.reason == GAP:
+            self._leave_untold(self._quality["lost"])
+
+    def _leave_untold(self, lost: Iterable[tuple[int, int]]) -> None:
+        """Have losses of the service announced by the next overflow."""
+        for first, last in lost:
+            self._untold.add(first, last)
 
     def _keep(self, quality: dict[str, Any]) -> None:
         """Keep a message of the service as the latest, and what the service has lost by it."""
@@ -163,6 +193,7 @@ class LossTracker:
         for first, last in self._service_lost:
             self.lost.add(first, last)
         self._keep({**msgspec.json.decode(body), "last": None, "refreshed": []})
+        self.dropped_to = max(self.dropped_to, self._quality.get("next") or 0)
 
     # -- notices to the destination ---------------------------------------------------------
 
@@ -172,15 +203,18 @@ class LossTracker:
         notices = [] if self._epoch_began is None else [("", self._epoch_began)]
         self._epoch_began = None
         fresh, self.fresh = self.fresh, RangeSet(only_grows=True)
-        dropped = fresh.latest(RANGES_REPORTED_MAX)
         self.lost_ranges += len(fresh) + fresh.joined
         self.lost_total += fresh.total - fresh.widened
         for first, last in fresh:
             self.lost.add(first, last)
-        self.unannounced = False
+        for first, last in self._untold:
+            fresh.add(first, last)
+        self._untold.clear()
+        self.unannounced, self.dropped_to = False, 0
         outside = {"unsequenced": self.unsequenced} if self.unsequenced else {}
         self.unsequenced = 0
-        return [*notices, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped, **outside)))]
+        body = self._body(OVERFLOW, lost=_covering(fresh), **outside)
+        return [*notices, (OVERFLOW, self._worse(body))]
 
     def _body(self, reason: str, **more: object) -> dict[str, Any]:
         """Compose a message with the state last announced, for this reason."""
@@ -198,6 +232,11 @@ class LossTracker:
         self.conflated += count
         begin, end = self._conflated_range
         self._conflated_range = [min(begin, first), max(end, last)]
+
+    @property
+    def conflated_from(self) -> int:
+        """First packet that something was taken out of."""
+        return self._conflated_range[0]
 
     def conflated_notice(self) -> tuple[str, bytes]:
         """Return the message (reason, body) to send before the first data that lacks something."""
@@ -246,6 +285,7 @@ class LossTracker:
 
     def _forget(self) -> None:
         self.lost.clear()
+        self._untold.clear()
         self.doubt = None
         self.healed = False
         self.lost_ranges = self.lost_total = 0
@@ -269,3 +309,12 @@ class LossTracker:
                 "lost_total": quality.get("lost_total", 0) + self.lost_total,
             }
         )
+
+
+def _covering(ranges: RangeSet) -> list[tuple[int, int]]:
+    """Return at most `RANGES_REPORTED_MAX` ranges with all that is in the set: the latest, and one
+    from the first on."""
+    latest = ranges.latest(RANGES_REPORTED_MAX)
+    if len(ranges) > len(latest):
+        latest[0] = (next(iter(ranges))[0], latest[0][1])
+    return latest

@@ -55,8 +55,8 @@ _BEGIN, _END = "snapshot-begin", "snapshot-end"
 #: The reason of a quality message that a gateway's coming or going has changed.
 GATEWAY = "gateway"
 #: Reasons of quality messages that announce what an attached link will not bring: lost on the
-#: gateway's lines; gone from its history before it could be sent again.
-_LOSSES = ("gap", "resume")
+#: gateway's lines; dropped from its queue; gone from its history before it could be sent again.
+_LOSSES = ("gap", "overflow", "resume")
 #: Ranks of the states that gateways announce; `STALE` by ranges alone is no worse than `OK` here,
 #: since the ranges are compared one by one.
 _RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WAITING": 4}
@@ -359,7 +359,7 @@ class StreamMerger:
             leads = self._reset(service, lane, quality, note.day)
         elif reason in _LOSSES:
             lane.lacks.discard_below(service.open)
-            for first, last in quality["lost"]:
+            for first, last in quality.get("lost", ()):
                 lane.lacks.add(first, last)
                 self._lose_again(service, lane, first, last)
         elif reason == "withdrawn":

@@ -70,12 +70,7 @@ class Subscriber:
         self.urls = tuple(identity.endpoint.shown for identity in self._identities)
         if not self.urls or len(set(self.urls)) < len(self.urls):
             raise UsageError("subscribe to one gateway, or to several different ones")
-        if request.holds_records and len(self.urls) > 1:
-            raise UsageError(
-                "normalised records come from one gateway: their batches are each gateway's own",
-                "subscribe to one of them",
-            )
-        self.request = request
+        self.request = request.of_several() if len(self.urls) > 1 else request
         self.grain = request.grain
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
         self.credit = credit or CREDIT[request.grain]
@@ -605,8 +600,9 @@ def subscribe(
     `records()` gives as numpy arrays: `mbo`, `bbo`, `mbp10` or `trades`. `types`: market message
     types wanted, all where None. `quality`: with quality messages. `stamp`: with the gateway's
     receive stamps. `snapshot`: with a snapshot of each service soon after the start. `full`: the
-    policy where too much waits at the gateway: `detach`, `drop_oldest` or `conflate`; the gateway's
-    own where None. `feed`: the description (a `Feed`, or a name) where it is no built-in one.
+    policy where too much waits at the gateway: `detach`, `drop_oldest` or `conflate` (of one
+    gateway only); where None one gateway's own, of several `detach`. `feed`: the description (a
+    `Feed`, or a name) where it is no built-in one.
     `credit`: messages in flight at most. `login`: our credentials and whom we trust, beside what
     the URL says; amqps:// uses TLS.
 

@@ -147,7 +147,7 @@ def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
     loss_tracker.drop(quality_message(quality.control_event(RecordKind.GAP, 0, 5, 7)))
     body = notice(loss_tracker)
     assert body["stale"] == [[5, 6]]
-    assert body["lost"] == []
+    assert body["lost"] == [[5, 6]]
     assert body["state"] == "STALE"
 
 
@@ -162,9 +162,61 @@ def test_the_overflow_says_all_that_the_service_has_lost_and_its_messages_say_le
             loss_tracker.drop(quality_message(body))
     loss_tracker.drop(data(9000))
     body = notice(loss_tracker)
-    assert body["lost"] == [[9000, 9000]]
+    assert body["lost"] == [*map(list, gaps[::2]), [9000, 9000]]
     assert body["stale"] == [list(pair) for pair in [*gaps, (9000, 9000)][-RANGES_REPORTED_MAX:]]
     assert body["lost_ranges"] == len(gaps) + 1
+
+
+def test_a_refused_announcement_of_a_gap_is_repeated_by_the_overflow() -> None:
+    quality, loss_tracker = begun()
+    body = loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 10, 12))
+    loss_tracker.refuse(OutgoingMessage(b"encoded", 104, 12, 12, False, "gap"))
+    assert loss_tracker.unannounced
+    body = notice(loss_tracker)
+    assert (body["lost"], body["lost_total"]) == ([[10, 11]], 2)
+    loss_tracker.drop(data(15))
+    assert notice(loss_tracker)["lost"] == [[15, 15]]
+    loss_tracker.refuse(OutgoingMessage(b"encoded", 104, 16, 16, False, OVERFLOW))
+    assert notice(loss_tracker)["lost"] == [[10, 11], [15, 15]]
+    assert notice(loss_tracker)["lost"] == []
+
+
+def test_an_overflow_that_was_dropped_itself_is_said_by_the_next() -> None:
+    _, loss_tracker = begun()
+    loss_tracker.drop(data(4))
+    ((_, body),) = loss_tracker.notices()
+    loss_tracker.drop(quality_message(body))
+    loss_tracker.drop(data(6))
+    again = notice(loss_tracker)
+    assert again["lost"] == [[4, 4], [6, 6]]
+    assert (again["lost_ranges"], again["lost_total"]) == (2, 2)
+
+
+def test_the_number_behind_what_was_dropped_is_known_until_it_is_announced() -> None:
+    quality, loss_tracker = begun()
+    assert loss_tracker.dropped_to == 0
+    loss_tracker.drop(data(4))
+    gap = quality.control_event(RecordKind.GAP, 0, 5, 9)
+    loss_tracker.drop(OutgoingMessage(gap, 104, 9, 9, False, "gap"))
+    loss_tracker.drop(data(4, block=True))
+    assert loss_tracker.dropped_to == 9
+    loss_tracker.refuse(data(20))
+    assert loss_tracker.dropped_to == 9, "what was sent already"
+    reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
+    loss_tracker.skipping = False
+    loss_tracker.drop(OutgoingMessage(reset, 104, 1, 1, False, "reset"))
+    assert loss_tracker.dropped_to == 1
+    loss_tracker.notices()
+    assert loss_tracker.dropped_to == 0
+
+
+def test_no_drop_is_left_out_where_there_are_more_than_a_message_names() -> None:
+    _, loss_tracker = begun()
+    for number in range(1, 2 * RANGES_REPORTED_MAX + 21, 2):
+        loss_tracker.drop(data(number))
+    lost = notice(loss_tracker)["lost"]
+    assert isinstance(lost, list)
+    assert (len(lost), lost[0], lost[1]) == (RANGES_REPORTED_MAX, [1, 21], [23, 23])
 
 
 def test_what_the_service_has_withdrawn_is_not_in_the_overflow() -> None:
@@ -176,7 +228,7 @@ def test_what_the_service_has_withdrawn_is_not_in_the_overflow() -> None:
     assert json.loads(withdrawn)["withdrawn"] == [[20, 21], [30, 31]]
     loss_tracker.drop(quality_message(withdrawn))
     body = notice(loss_tracker)
-    assert (body["stale"], body["lost"]) == ([[10, 11]], [])
+    assert (body["stale"], body["lost"]) == ([[10, 11]], [[10, 11]])
     assert "withdrawn" not in body
 
 

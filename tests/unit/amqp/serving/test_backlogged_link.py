@@ -113,6 +113,7 @@ def test_the_oldest_give_way_and_the_range_is_announced_before_what_follows() ->
     assert quality["state"] == "STALE"
     assert [m.sequence for m in slow.link.sent if m.content == "packet"] == [*range(first, 301)]
     assert [m.content for m in slow.link.sent].index("packet") == len(slow.notes)
+    assert {m.sequence for m in slow.link.sent if "quality" in m.content} == {first}
     slow.check_numbers()
     assert slow.sender_queue.dropped == first
     assert not slow.sender_queue.behind
@@ -162,6 +163,8 @@ def test_whatever_credit_comes_the_bound_holds_and_every_gap_is_announced(
             if body["reason"] == "overflow":
                 for first, last in body["lost"]:
                     lost[service].update(range(first, last + 1))
+                # Whoever resumes from its number, or merges, takes all before it for said.
+                assert set(range(1, message.sequence)) <= got[service] | lost[service]
             continue
         if grain == "batch":
             at = 0

@@ -144,6 +144,26 @@ def test_what_one_lost_is_filled_in_by_the_other_and_not_announced(play: Play) -
     assert play.merge.deadline == NEVER
 
 
+def test_what_one_dropped_from_a_full_queue_is_filled_in_by_the_other(play: Play) -> None:
+    dropped = note("overflow", 3, state="STALE", lost=[[3, 5]])
+    assert play.receive(A, 1, 2, replace(dropped, sequence=6), 6, 7) == [1, 2]
+    assert play.receive(B, 1, 2, 3, 4, 5) == [3, 4, 5, 6, 7]
+    assert play.merge.deadline == NEVER
+
+
+def test_what_all_dropped_from_their_queues_is_announced(play: Play) -> None:
+    dropped = note("overflow", 3, state="STALE", lost=[[3, 5]])
+    assert play.receive(A, 1, 2, replace(dropped, sequence=6), 6) == [1, 2]
+    dropped = note("overflow", 3, state="STALE", lost=[[2, 4]])
+    events = play.receive(B, 1, replace(dropped, sequence=5), 5, 6)
+    assert events == [("gap", "STALE", [[3, 4]]), 5, 6]
+
+
+def test_a_stream_that_goes_on_without_its_snapshot_has_dropped_nothing(play: Play) -> None:
+    assert play.receive(A, 1, note("overflow", 2, state="STALE", doubt="overflow"), 2)[0] == 1
+    assert play.receive(B, 1, 2, 3)[-1] == 3
+
+
 def test_what_all_lacked_in_error_comes_late_and_once(play: Play) -> None:
     gap = note("gap", 6, state="STALE", lost=[[3, 5]])
     back = note("withdrawn", 3, withdrawn=[[3, 5]])
@@ -400,7 +420,10 @@ def gateway_stream(rng: random.Random, wanted: set[int], first: int, end: int) -
     while at < end:
         if rng.random() < 0.05:
             last = min(at + rng.randrange(1, 12), end - 1)
-            items.append(note("gap", last + 1, state="STALE", lost=[[at, last]]))
+            # Lost on its lines, or dropped from a full queue: that says where the stream was.
+            reason, following = rng.choice([("gap", last + 1), ("overflow", first)])
+            loss = note(reason, following, state="STALE", lost=[[at, last]])
+            items.append(replace(loss, sequence=last + 1))
             at = last + 1
             continue
         if at in wanted:
