@@ -126,7 +126,8 @@ class _ChannelOutput:
         self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
         self.lines: LineSender | None = None
         self.room = asyncio.Event()
-        self.served = ServedChannel(self.sender.store, self._gap_fill, header.repeated)
+        self._before, self._has_sent = StoredEpoch(), False
+        self.served = ServedChannel(self.sender.store, self._gap_fill, self._repeated)
         self._poss_dup = settings.resend.poss_dup
 
     def _gap_fill(self, first: int, end: int) -> bytes:
@@ -134,6 +135,11 @@ class _ChannelOutput:
         return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
 
     def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
+    def _repeated(self, message: bytes) -> bytes:
+        """Mark a message as a possible duplicate, where it is not too long to be sent then."""
+        marked = self.sender.header.repeated(message)
+        return marked if len(marked) <= self.sender.queue.longest else message
+
         """Seal the datagrams of an answer, with their signatures behind them."""
         sealer = self.answers_sealer
         if sealer is None:

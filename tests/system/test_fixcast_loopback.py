@@ -460,3 +460,37 @@ async def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_bo
             await sink.until(lambda: len(stated()) > 1 and books.number == 300)
     assert stated()[0].as_of >= 100
     assert books.contents() == state_of(sent).contents()
+
+
+@pytest.mark.parametrize(
+    "resend",
+    [
+        ResendSettings(poss_dup=True),
+        ResendSettings(poss_dup=True, route="main"),
+        ResendSettings(poss_dup=True, route="tcp"),
+    ],
+    ids=["group", "main", "tcp"],
+)
+async def test_a_message_without_room_for_the_flag_of_duplicates_is_retransmitted_without_it(
+    resend: ResendSettings,
+) -> None:
+    known, sink, size = channels(), Sink(), 1400
+    sending = SendingSettings(long="refuse", session=SENDING.session)
+    settings = PublisherSettings(sending=sending, resend=resend)
+    quick = ReceiverSettings(
+        reception=ReceptionSettings(recovery_wait_ns=5_000_000_000),
+        requests=RequesterSettings(receivers=1),
+    )
+    async with (
+        Receiver(known, [], quick, sink.receive),
+        Publisher(known, [], settings, losing_once({b"x" * 100})) as publisher,
+    ):
+        while True:
+            try:
+                await publisher.publish("c1", update("x" * size))
+                break
+            except UsageError:  # a byte too long
+                size -= 1
+        await publisher.publish("c1", update("after"))
+        await sink.until(lambda: sink.texts()[-1:] == ["after"])
+    assert sink.texts() == ["x" * size, "after"]
