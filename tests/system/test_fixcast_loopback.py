@@ -19,6 +19,8 @@ from feedhandler.fixcast.channels import host_and_port, parse_channels
 from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.publisher import Network, Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
+from feedhandler.fixcast.messages import Header
+from feedhandler.fixcast.pacing import BURST_MAX_BYTES, RATE_MAX_BYTES_S
 from feedhandler.fixcast.reception import (
     Deliver,
     Ended,
@@ -494,3 +496,15 @@ async def test_a_message_without_room_for_the_flag_of_duplicates_is_retransmitte
         await publisher.publish("c1", update("after"))
         await sink.until(lambda: sink.texts()[-1:] == ["after"])
     assert sink.texts() == ["x" * size, "after"]
+
+
+async def test_runs_published_one_after_the_other_leave_the_loop_its_turns() -> None:
+    settings = PublisherSettings(
+        sending=SENDING, rate_bytes_s=RATE_MAX_BYTES_S, burst_bytes=BURST_MAX_BYTES
+    )
+    async with Publisher(channels(), ["c1"], settings) as publisher:
+        turned = asyncio.Event()
+        asyncio.get_running_loop().call_soon(turned.set)
+        for number in range(20_000):
+            await publisher.publish_many("c1", [update(str(number))])
+        assert turned.is_set()
