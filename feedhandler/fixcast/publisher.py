@@ -151,8 +151,7 @@ class _ChannelOutput:
         """Open the lines' sockets and begin the session."""
         interfaces = (settings.interface, settings.interface_b or settings.interface)
         for line, interface in zip(self.channel.lines, interfaces, strict=False):
-            interface = interface or line.source.partition(",")[0] or "127.0.0.1"
-            made = open_sender(line, interface, settings.hops)
+            made = open_sender(line, _interface(line, interface), settings.hops)
             self.sockets.append((made, (line.group, line.port)))
         self.lines = LineSender(self.sockets)
         before = self.kept.read() if self.kept else StoredEpoch()
@@ -212,8 +211,7 @@ class _Answers:
     """
 
     def __init__(self, line: Address, settings: PublisherSettings) -> None:
-        interface = settings.interface or line.source.partition(",")[0] or "127.0.0.1"
-        self.sock = open_sender(line, interface, settings.hops)
+        self.sock = open_sender(line, _interface(line, settings.interface), settings.hops)
         self.address = (line.group, line.port)
         self.waiting: deque[bytes] = deque()
         self.bucket = TokenBucket(settings.rate_bytes_s, settings.burst_bytes)
@@ -433,18 +431,21 @@ class Publisher:
             self._answers[group.id] = _Answers(group.line, self.settings)
         where = group.server or group.id
         if where not in self._services:
-            self._services[where] = await self._service(group)
+            self._services[where] = await self._service(group, group.line or output.channel.a)
         self._services[where].server.add(output.channel.id, output.served)
 
-    async def _service(self, group: Retransmission) -> ResendService:
-        """Start the service that takes the requests of a retransmission group."""
+    async def _service(self, group: Retransmission, answers: Address) -> ResendService:
+        """Start the service that takes the requests of a retransmission group.
+
+        Requests by multicast come in where `answers` leave.
+        """
         form = RequestFormat(self.settings.channel_tag)
         service = ResendService(
             ResendServer(self.settings.resend), form, self._answer, self._written
         )
         if group.requests is not None:
             topic = group.requests
-            interface = self.settings.interface or "127.0.0.1"
+            interface = _interface(answers, self.settings.interface)
             service.join(Line(f"requests {group.id}", topic.group, topic.port, interface))
         else:
             await service.start(*host_and_port(group.server))
@@ -547,6 +548,9 @@ def open_sender(line: Address, interface: str, hops: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
+def _interface(line: Address, given: str) -> str:
+    """Return the local address of a line: the given one, else its source, else loopback."""
+    return given or line.source.partition(",")[0] or "127.0.0.1"
             f"cannot send to {line.group} by {interface}: {reason_of(error)}",
             "give the address of an interface of this machine; see `ip address`",
         ) from error

@@ -508,3 +508,17 @@ async def test_runs_published_one_after_the_other_leave_the_loop_its_turns() -> 
         for number in range(20_000):
             await publisher.publish_many("c1", [update(str(number))])
         assert turned.is_set()
+
+
+async def test_requests_by_multicast_come_in_where_the_answers_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = definition(by_topic=True).replace('"127.0.0.1"', '"127.0.0.2"')
+    interfaces: list[str] = []
+    monkeypatch.setattr(
+        resend_service.ResendService, "join", lambda _, topic: interfaces.append(topic.interface)
+    )
+    for settings in (PublisherSettings(), PublisherSettings(interface="127.0.0.1")):
+        async with Publisher(parse_channels(text, "definition"), [], settings):
+            pass
+    assert interfaces == ["127.0.0.2", "127.0.0.1"]
