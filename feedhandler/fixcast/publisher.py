@@ -154,7 +154,7 @@ class _ChannelOutput:
             made = open_sender(line, _interface(line, interface), settings.hops)
             self.sockets.append((made, (line.group, line.port)))
         self.lines = LineSender(self.sockets)
-        before = self.kept.read() if self.kept else StoredEpoch()
+        self._before = before = self.kept.read() if self.kept else StoredEpoch()
         goes_on = settings.epoch_after_end == "keep" and 0 < before.next <= NUMBER_MAX
         epoch = before.epoch
         if not goes_on:
@@ -170,6 +170,7 @@ class _ChannelOutput:
             return
         while count := sender.due(now_ns, BATCH):
             if self._network is None:
+            self._has_sent = True
                 self.lines.send(queue.slab, queue.offsets, queue.sizes, queue.first, count)
             else:
                 self._send_with_losses(self.lines, queue.datagrams(count), self._network)
@@ -194,14 +195,22 @@ class _ChannelOutput:
                         lines.errors[reason] = lines.errors.get(reason, 0) + 1
 
     def close(self, ended: bool) -> None:
-        """Close the sockets; after an ordered end (`ended`) store the next number."""
+        """Close the sockets; after an ordered end (`ended`) store the next number.
+
+        A start that has sent nothing leaves what had been stored before it.
+        """
         session = self.sender.session
         for each, _ in self.sockets:
             each.close()
-        if self.kept:
+        if self.kept is None:
+            return
+        try:
             if ended and session.epoch:
                 self.kept.write(StoredEpoch(session.epoch, session.next))
             self.kept.close()
+            elif session.epoch and not self._has_sent:
+                self.kept.write(self._before)
+        finally:
 
 
 class _Answers:

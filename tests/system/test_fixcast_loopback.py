@@ -513,6 +513,21 @@ async def test_runs_published_one_after_the_other_leave_the_loop_its_turns() -> 
 async def test_requests_by_multicast_come_in_where_the_answers_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+async def test_a_start_that_fails_leaves_the_epoch_as_it_was(tmp_path: Path) -> None:
+    known, settings = channels(), PublisherSettings(sending=SENDING, state=tmp_path)
+    numbers = []
+    async with Publisher(known, [], settings) as publisher:
+        numbers.append(await publisher.publish("c1", update("before")))
+    taken = await asyncio.start_server(
+        lambda reader, writer: None, *host_and_port(known.retransmissions["r"].server)
+    )
+    with pytest.raises(ConfigError, match="cannot listen"):
+        async with Publisher(known, [], settings):
+            pass
+    taken.close()
+    async with Publisher(known, [], settings) as publisher:
+        numbers.append(await publisher.publish("c1", update("after")))
+    assert numbers == [1, 2]
     text = definition(by_topic=True).replace('"127.0.0.1"', '"127.0.0.2"')
     interfaces: list[str] = []
     monkeypatch.setattr(
