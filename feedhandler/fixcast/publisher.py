@@ -11,6 +11,7 @@ sequence epoch.
 """
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
@@ -512,17 +513,24 @@ class Publisher:
         for output in self._outputs.values():
             for sealer in (output.sealer, output.answers_sealer):
                 self._counts += sealer.counts if sealer is not None else Counter()
-        for service in self._services.values():
-            await service.close()
+        try:
+            for service in self._services.values():
+                await service.close()
+        finally:
+            self._release(ended)
+
+    def _release(self, ended: bool) -> None:
+        """Close sockets and files; one that fails is reported once the others are closed."""
         if self._wake is not None:
             self._wake.cancel()
         if self._alarm is not None:
             asyncio.get_running_loop().remove_reader(self._alarm.fileno())
             self._alarm.close()
-        for answers in self._answers.values():
-            answers.sock.close()
-        for output in self._outputs.values():
-            output.close(ended)
+        with contextlib.ExitStack() as closing:
+            for output in self._outputs.values():
+                closing.callback(output.close, ended)
+            for answers in self._answers.values():
+                closing.callback(answers.sock.close)
 
 
 def protection_of(keys: Path | None) -> "Protection | None":

@@ -17,6 +17,7 @@ from feedhandler.fixcast import receiver as receiver_module
 from feedhandler.fixcast import resend_service
 from feedhandler.fixcast.channels import host_and_port, parse_channels
 from feedhandler.fixcast.market_data_service import requests_answered
+from feedhandler.fixcast.epoch_file import EpochFile, StoredEpoch
 from feedhandler.fixcast.publisher import Network, Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.messages import Header
@@ -527,6 +528,27 @@ async def test_a_start_that_fails_leaves_the_epoch_as_it_was(tmp_path: Path) -> 
     taken.close()
     async with Publisher(known, [], settings) as publisher:
         numbers.append(await publisher.publish("c1", update("after")))
+
+
+async def test_an_epoch_that_cannot_be_stored_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, settings = channels(count=3), PublisherSettings(sending=SENDING, state=tmp_path)
+    write = EpochFile.write
+
+    def written(self: EpochFile, kept: StoredEpoch) -> None:
+        if kept.next and self.path.stem == "c2":
+            raise ConfigError("the disk is full")
+        write(self, kept)
+
+    monkeypatch.setattr(EpochFile, "write", written)
+    with pytest.raises(ConfigError, match="disk is full"):
+        async with Publisher(known, [], settings):
+            pass
+    for id, following in (("c1", 1), ("c2", 0), ("c3", 1)):
+        file = EpochFile(tmp_path, id)  # nobody holds it any more
+        assert file.read().next == following
+        file.close()
     assert numbers == [1, 2]
     text = definition(by_topic=True).replace('"127.0.0.1"', '"127.0.0.2"')
     interfaces: list[str] = []
