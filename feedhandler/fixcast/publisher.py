@@ -135,12 +135,12 @@ class _ChannelOutput:
         fill = Message(Kind.GAP_FILL, first, b"", end, self.sender.session.epoch)
         return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
 
-    def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
     def _repeated(self, message: bytes) -> bytes:
         """Mark a message as a possible duplicate, where it is not too long to be sent then."""
         marked = self.sender.header.repeated(message)
         return marked if len(marked) <= self.sender.queue.longest else message
 
+    def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
         """Seal the datagrams of an answer, with their signatures behind them."""
         sealer = self.answers_sealer
         if sealer is None:
@@ -170,8 +170,8 @@ class _ChannelOutput:
         if self.lines is None:
             return
         while count := sender.due(now_ns, BATCH):
-            if self._network is None:
             self._has_sent = True
+            if self._network is None:
                 self.lines.send(queue.slab, queue.offsets, queue.sizes, queue.first, count)
             else:
                 self._send_with_losses(self.lines, queue.datagrams(count), self._network)
@@ -208,10 +208,10 @@ class _ChannelOutput:
         try:
             if ended and session.epoch:
                 self.kept.write(StoredEpoch(session.epoch, session.next))
-            self.kept.close()
             elif session.epoch and not self._has_sent:
                 self.kept.write(self._before)
         finally:
+            self.kept.close()
 
 
 class _Answers:
@@ -252,6 +252,8 @@ class Publisher:
         self._answers: dict[str, _Answers] = {}
         self._alarm: Alarm | None = None
         self._alarm_ns = NEVER
+        # Kept from call to call: many short runs keep the loop as long as one that is long.
+        self._turn_over_ns = 0
         self._wake: asyncio.Handle | None = None
         self._protection: Protection | None = None
         self._refresh_ns = NEVER
@@ -260,8 +262,6 @@ class Publisher:
         self._protection = protection_of(self.settings.keys)
         self._refresh_ns = 0 if self._protection else NEVER
         self._alarm = Alarm()
-        # Kept from call to call: many short runs keep the loop as long as one that is long.
-        self._turn_over_ns = 0
         asyncio.get_running_loop().add_reader(self._alarm.fileno(), self._turn)
         try:
             for id in self._ids:
@@ -291,10 +291,13 @@ class Publisher:
     def counts(self) -> Counter[str]:
         """Datagrams that were not sent, by reason, and the sealers' counts once it has ended.
 
-        The reasons are names of the operating system's errors, and `answers_dropped`.
+        The reasons are names of the operating system's errors, `answers_dropped`, and `dropped`:
+        Heartbeats and answers on a channel that is full.
         """
         counts = Counter(self._counts)
         for output in self._outputs.values():
+            if dropped := output.sender.counts["dropped"]:
+                counts["dropped"] += dropped
             for number, count in (output.lines.errors if output.lines else {}).items():
                 counts[errno.errorcode.get(number, "OSError")] += count
         return counts
@@ -545,6 +548,11 @@ def protection_of(keys: Path | None) -> "Protection | None":
     return Protection(keys, time.time_ns() - time.monotonic_ns())
 
 
+def _interface(line: Address, given: str) -> str:
+    """Return the local address of a line: the given one, else its source, else loopback."""
+    return given or line.source.partition(",")[0] or "127.0.0.1"
+
+
 def open_sender(line: Address, interface: str, hops: int) -> socket.socket:
     """Open a socket that sends to a line's group from the local address `interface`.
 
@@ -565,9 +573,6 @@ def open_sender(line: Address, interface: str, hops: int) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ConfigError(
-def _interface(line: Address, given: str) -> str:
-    """Return the local address of a line: the given one, else its source, else loopback."""
-    return given or line.source.partition(",")[0] or "127.0.0.1"
             f"cannot send to {line.group} by {interface}: {reason_of(error)}",
             "give the address of an interface of this machine; see `ip address`",
         ) from error

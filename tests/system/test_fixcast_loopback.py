@@ -549,7 +549,21 @@ async def test_an_epoch_that_cannot_be_stored_keeps_no_other_from_it(
         file = EpochFile(tmp_path, id)  # nobody holds it any more
         assert file.read().next == following
         file.close()
-    assert numbers == [1, 2]
+
+
+async def test_what_a_full_channel_does_not_take_is_counted() -> None:
+    sending = SendingSettings(waiting_max=1, session=SENDING.session)
+    slow = PublisherSettings(sending=sending, rate_bytes_s=200_000, burst_bytes=1)
+    async with Publisher(channels(), ["c1"], slow) as publisher:
+        for _ in range(100):
+            publisher.sender("c1").repeat(b"8=FIX", 0)
+        dropped = publisher.sender("c1").counts["dropped"]
+        assert publisher.counts["dropped"] == dropped > 0
+
+
+async def test_requests_by_multicast_come_in_where_the_answers_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = definition(by_topic=True).replace('"127.0.0.1"', '"127.0.0.2"')
     interfaces: list[str] = []
     monkeypatch.setattr(
