@@ -341,12 +341,15 @@ class Receiver:
         for id, opener in self.openers.items():
             self._open_sealed(self.receivers[id], opener.tick(now_ns), now_ns)
             deadline_ns = min(deadline_ns, opener.deadline_ns)
+        for id, receiver in self.receivers.items():
+            if receiver.deadline_ns <= now_ns:
+                self._give(id, receiver.tick(now_ns))
+        # A group is joined as soon as a loss is noticed, before what it brings is requested.
         for group in self._groups:
             group.update_membership(group.missing, now_ns)
             deadline_ns = min(deadline_ns, group.membership.deadline_ns)
         for id, receiver in self.receivers.items():
             if receiver.deadline_ns <= now_ns:
-                self._give(id, receiver.tick(now_ns))
                 for request in receiver.requests(now_ns):
                     self._ask(id, request)
             deadline_ns = min(deadline_ns, receiver.deadline_ns)

@@ -7,6 +7,7 @@ import errno
 import json
 import random
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from feedhandler.fixcast.system_calls import LineSender
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.market_state import MarketState
+from feedhandler.retrans.fix.request import ResendRequest
 from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import SECONDS, Sink, channels, definition, lossy_lines, update
@@ -571,5 +573,30 @@ async def test_requests_by_multicast_come_in_where_the_answers_leave(
     )
     for settings in (PublisherSettings(), PublisherSettings(interface="127.0.0.1")):
         async with Publisher(parse_channels(text, "definition"), [], settings):
+
+
+async def test_a_group_is_joined_before_what_it_brings_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[int] = []
+    ask = Receiver._ask
+
+    def noted(self: Receiver, channel: str, request: ResendRequest) -> None:
+        joined.append(self.counts["groups_joined"])
+        ask(self, channel, request)
+
+    monkeypatch.setattr(Receiver, "_ask", noted)
+    known, sink = channels(join="needed"), Sink()
+    alone = replace(receiving(), requests=RequesterSettings(receivers=1))
+    async with (
+        Receiver(known, [], alone, sink.receive),
+        Publisher(
+            known, [], PublisherSettings(sending=SENDING), losing_once({b"text 2"})
+        ) as publisher,
+    ):
+        for number in range(4):
+            await publisher.publish("c1", update(f"text {number}"))
+        await sink.until(lambda: len(sink.texts()) == 4)
+    assert joined[0] == 1
             pass
     assert interfaces == ["127.0.0.2", "127.0.0.1"]
