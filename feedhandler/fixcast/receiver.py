@@ -446,11 +446,14 @@ class _Link:
             await asyncio.sleep(self._backoff.delay_ns(tries) / _SECOND)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Handle messages until the connection ends. Raises `PeerError` where one is not FIX."""
-        stream = FixStream()
+        """Handle messages until the connection ends. Raises `PeerError` where one is not FIX.
+
+        What `on_message` raises is the loop's to report, as of the lines, and ends no connection.
+        """
+        stream, loop = FixStream(), asyncio.get_running_loop()
         while data := await reader.read(_READ_BYTES):
             for message in stream.receive(data):
-                self._on_message(message)
+                loop.call_soon(self._on_message, message)
 
     async def close(self) -> None:
         """End the connection, and do not reconnect."""

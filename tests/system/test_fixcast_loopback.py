@@ -17,12 +17,12 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.fixcast import receiver as receiver_module
 from feedhandler.fixcast import resend_service
 from feedhandler.fixcast.channels import host_and_port, parse_channels
-from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.epoch_file import EpochFile, StoredEpoch
-from feedhandler.fixcast.publisher import Network, Publisher, PublisherSettings
-from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
+from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import Header
 from feedhandler.fixcast.pacing import BURST_MAX_BYTES, RATE_MAX_BYTES_S
+from feedhandler.fixcast.publisher import Network, Publisher, PublisherSettings
+from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.reception import (
     Deliver,
     Ended,
@@ -513,9 +513,6 @@ async def test_runs_published_one_after_the_other_leave_the_loop_its_turns() -> 
         assert turned.is_set()
 
 
-async def test_requests_by_multicast_come_in_where_the_answers_leave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
 async def test_a_start_that_fails_leaves_the_epoch_as_it_was(tmp_path: Path) -> None:
     known, settings = channels(), PublisherSettings(sending=SENDING, state=tmp_path)
     numbers = []
@@ -530,6 +527,7 @@ async def test_a_start_that_fails_leaves_the_epoch_as_it_was(tmp_path: Path) -> 
     taken.close()
     async with Publisher(known, [], settings) as publisher:
         numbers.append(await publisher.publish("c1", update("after")))
+    assert numbers == [1, 2]
 
 
 async def test_an_epoch_that_cannot_be_stored_keeps_no_other_from_it(
@@ -573,6 +571,8 @@ async def test_requests_by_multicast_come_in_where_the_answers_leave(
     )
     for settings in (PublisherSettings(), PublisherSettings(interface="127.0.0.1")):
         async with Publisher(parse_channels(text, "definition"), [], settings):
+            pass
+    assert interfaces == ["127.0.0.2", "127.0.0.1"]
 
 
 async def test_a_group_is_joined_before_what_it_brings_is_asked_for(
@@ -598,5 +598,32 @@ async def test_a_group_is_joined_before_what_it_brings_is_asked_for(
             await publisher.publish("c1", update(f"text {number}"))
         await sink.until(lambda: len(sink.texts()) == 4)
     assert joined[0] == 1
-            pass
-    assert interfaces == ["127.0.0.2", "127.0.0.1"]
+
+
+async def test_an_error_over_an_answer_is_reported_and_ends_no_connection() -> None:
+    answers = [Header().application(update(str(number)), number, 1) for number in (1, 2)]
+    taken: list[bytes] = []
+    reported: list[BaseException] = []
+    both = asyncio.Event()
+
+    def take(message: bytes) -> None:
+        taken.append(message)
+        if len(taken) == 1:
+            raise Killed
+        both.set()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(answers))
+
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context["exception"])
+    )
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    link = receiver_module._Link(f"{host}:{port}", take)
+    async with asyncio.timeout(SECONDS):
+        await both.wait()
+    await link.close()
+    server.close()
+    assert taken == answers
+    assert [type(each) for each in reported] == [Killed]
