@@ -566,9 +566,12 @@ class Reception:
         else:
             self._renumber(first)
         for message in known:
-            self._verbs[ACTIONS[GROUPS[message.kind], self._position_of(message)]](message, now_ns)
+            position = self._position_of(message)
+            self._verbs[ACTIONS[GROUPS[message.kind], position]](message, now_ns)
+            heard = self._bearing(message, position)
+            # The epoch is news, whatever its first message is.
+            self._note(Heard.ADVANCE if message is known[0] else heard)
         self._fitted_ns = now_ns
-        self._note(Heard.ADVANCE)
 
     def _renumber(self, number: int) -> None:
         """Drop the old epoch; the new one is first seen at `number`."""
