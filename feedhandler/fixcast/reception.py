@@ -341,7 +341,10 @@ class Reception:
         top, number = self.top, message.number
         if top is None:
             return NumberPosition.FIRST
-        reach = max(number, message.new_number if message.kind is Kind.GAP_FILL else 0)
+        reach = number
+        # What states this epoch is believed: its publisher may leave out as much as it likes.
+        if message.kind is Kind.GAP_FILL and not (message.epoch and message.epoch == self.epoch):
+            reach = message.new_number
         if reach > top + self.settings.jump_max:
             return NumberPosition.FAR
         if number >= top:

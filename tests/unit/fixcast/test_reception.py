@@ -442,3 +442,15 @@ def test_an_epoch_that_is_recognised_has_the_end_that_it_announced() -> None:
     events = channel.hear(says(Kind.LOGON, 1), app(1, "o1"), app(2, "o2"))
     assert events[0] == NewEpoch(0, True)
     assert channel.reception.state is State.ACTIVE
+
+
+def test_a_gap_fill_of_this_epoch_may_skip_any_number() -> None:
+    channel = Channel()
+    channel.hear(app(1, epoch=5))
+    skipped = Message(Kind.GAP_FILL, 2, b"", FAR, epoch=5)
+    assert channel.hear(skipped, app(FAR, epoch=5)) == [
+        Skipped(2, FAR - 1),
+        Deliver(FAR, b"m%d" % FAR),
+    ]
+    assert channel.hear(skipped, app(FAR, epoch=5), line=B) == []
+    assert channel.reception.counts["lost"] == 0
