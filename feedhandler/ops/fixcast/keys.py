@@ -51,7 +51,8 @@ def new(path: Path, channels: Sequence[str], hours: float, sign: bool) -> int:
                 f"channel {channel} has keys already", "feedhandler fixcast keys rotate"
             )
         print(folder.add(new_key(ring, now_ns, _end(now_ns, hours))))
-        if sign:
+        # All keys may have ended: receivers still have the public key of the one that signs.
+        if sign and folder.signer(channel) is None:
             print(folder.new_signer(channel))
     return ExitCode.OK
 
