@@ -279,11 +279,12 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
             raise WrongKey(
                 ("retransmission", at, "join"), f"{each.id} has no group to join", "give it a line"
             )
-        if each.server:
+        for key, server in (("server", each.server), ("market_data", each.market_data)):
             try:
-                host_and_port(each.server)
+                if server:
+                    host_and_port(server)
             except ConfigError as error:
-                path: KeyPath = ("retransmission", at, "server")
+                path: KeyPath = ("retransmission", at, key)
                 raise WrongKey(path, error.message, error.hint) from None
         for name, line in (("line", each.line), ("requests", each.requests)):
             if line is not None:

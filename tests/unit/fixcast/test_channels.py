@@ -95,6 +95,12 @@ def test_an_instrument_has_one_channel(
             'server = "10.1.0.5:31900"\nrequests = { group = "239.10.4.1", port = 1 }',
             "takes requests by TCP already",
         ),
+        ("10.1.0.5:31900", "nowhere", r":25: retransmission\[0\].server: 'nowhere' is no server"),
+        (
+            'server = "10.1.0.5:31900"',
+            'market_data = "10.1.0.5"',
+            r":25: retransmission\[0\].market_data: '10.1.0.5' is no server",
+        ),
         (
             'line = { group = "239.10.3.1", port = 31001, source = "10.1.0.5" }',
             'join = "needed"',
