@@ -386,7 +386,10 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             writer.close()
 
 
-@pytest.mark.parametrize("server", ["nowhere", ":1", "host:", "host:0", "host:99999"])
+@pytest.mark.parametrize(
+    "server",
+    ["nowhere", ":1", "host:", "host:0", "host:99999", "host..a:1", f"{64 * 'x'}:1"],
+)
 def test_a_server_has_a_host_and_a_port(server: str) -> None:
     with pytest.raises(ConfigError, match="is no server"):
         host_and_port(server)
