@@ -365,6 +365,10 @@ def _common(one: Carried, other: Carried) -> str | None:
     for range, letters in zip(one.ranges, one.letters, strict=True):
         if any(_overlap(range, theirs) for theirs in other.ranges):
             return f"some of {letters!r} are"
+    # The rest of some kinds may have a channel beside that of all others.
+    named = one.letters or one.symbols or other.letters or other.symbols
+    if not named and bool(one.kinds) == bool(other.kinds):
+        return f"the rest of {one.content!r} is" if one.content else "the rest is"
     return None
 
 
