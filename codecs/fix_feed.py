@@ -21,6 +21,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed, Packet, merged
 from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.fix.framing import LONG_TYPE
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Layout
@@ -53,6 +54,11 @@ def is_administrative(code: int) -> bool:
 def _label_of(message: bytes) -> bytes:
     """Return MsgType (35), which follows BeginString and BodyLength; b"" where nothing does."""
     return b"".join(message.split(b"\x01", 3)[2:3]).removeprefix(b"35=")
+
+
+def _code_of(label: bytes) -> int:
+    """Return MsgType's number; a longer type's is `LONG_TYPE`, whatever it begins with."""
+    return int.from_bytes(label, "big") if len(label) <= 2 else LONG_TYPE
 
 
 class FixMessage(msgspec.Struct, frozen=True):
@@ -129,7 +135,7 @@ class FixFeed(Feed):
 
     def message_code(self, message: bytes | memoryview) -> int:
         """Return the number of a whole message's type; 0 of what is no message."""
-        return int.from_bytes(_label_of(bytes(message))[:2], "big")
+        return _code_of(_label_of(bytes(message)))
 
     def layout(self, type: int | str, size: int | None = None) -> NoReturn:
         """Raise `UsageError`: FIX messages have no layouts."""
@@ -220,7 +226,7 @@ class FixFeed(Feed):
         with contextlib.suppress(FixError):
             found = fields(data)
         label = _label_of(data)
-        name = self.names.get(int.from_bytes(label[:2], "big"), "unknown")
+        name = self.names.get(_code_of(label), "unknown")
         return FixMessage(label.decode("latin-1"), name, tuple(found))
 
     def to_dicts(

@@ -293,7 +293,7 @@ class _Xml:
             (self._said(each, "name"), self._said(each, "number"), self._said(each, "type"), each)
             for each in self.root.iterfind("fields/field")
         ]
-        numbers = {name: int(number) for name, number, _, _ in read if number.isdigit()}
+        numbers = {name: int(number) for name, number, _, _ in read if number.isdecimal()}
         data = {number for name, number, kind, _ in read if kind.upper() in ("DATA", "XMLDATA")}
         for name, number, kind, each in read:
             if name not in numbers:
@@ -343,12 +343,16 @@ class _Xml:
 def make_table(dictionary: Dictionary, kind: Callable[[int, int], Any] = FixTable) -> Any:
     """Return the form of the dictionary that the index walks: a `FixTable`, or another `kind`.
 
-    Raises `ConfigError` for tags above 65,535, for which that form has no slot.
+    Raises `ConfigError` for tags outside 1 to 65,535, for which that form has no slot.
     """
     tags = sorted(dictionary.fields)
-    if tags and tags[-1] >= TAGS_MAX:
+    data = [field.data for field in dictionary.fields.values()]
+    if tags and (tags[0] < 1 or min(data) < 0):
+        raise ConfigError(f"{dictionary.name}: {min(tags[0], *data)} is no tag", "they begin at 1")
+    if tags and max(tags[-1], *data) >= TAGS_MAX:
         raise ConfigError(
-            f"{dictionary.name}: tag {tags[-1]} is above {TAGS_MAX - 1}", "leave it out"
+            f"{dictionary.name}: tag {max(tags[-1], *data)} is above {TAGS_MAX - 1}",
+            "leave it out",
         )
     scopes = _Scopes()
     types = {
@@ -372,8 +376,8 @@ def make_table(dictionary: Dictionary, kind: Callable[[int, int], Any] = FixTabl
             child = scopes.number(member.group) if member.group else -1
             table.add_member(number, member.tag, child)
     for code, number in types.items():
-        if len(code) <= 2:
-            table.set_type(code.encode(), number)
+        if len(text := code.encode()) <= 2:
+            table.set_type(text, number)
         for member in dictionary.messages[code].members:
             if member.required and member.tag not in envelope:
                 table.add_required(number, member.tag)

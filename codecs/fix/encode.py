@@ -111,6 +111,7 @@ class MessageWriter:
     def put_bytes(self, tag: cython.uint, value: cython.const_uchar[::1]) -> cython.int:
         """Append a field. Raises `UsageError` for an empty value and for one with an SOH."""
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
+        begin: cython.Py_ssize_t = self.at
         index: cython.Py_ssize_t
         if size == 0:
             raise UsageError(f"field {tag} has no value", "leave the field out")
@@ -119,6 +120,7 @@ class MessageWriter:
         self._tag(tag)
         for index in range(size):
             if value[index] == 1:
+                self.at = begin  # the message goes on without the field
                 raise UsageError(f"the value of field {tag} has an SOH", "only data fields may")
             self.data[self.at + index] = value[index]
         self.data[self.at + size] = 1

@@ -263,10 +263,14 @@ class FieldIndex:
             entry = len(lists)
             if entry < self.entry_count and self.firsts[entry] == index:
                 around = lists[self.parents[entry]]
+                # Users' tags may stand between the count and the first entry.
+                count_at = len(around) - 1
+                while around[count_at][0] != self.group_tags[entry]:
+                    count_at -= 1
                 if self.numbers[entry] == 0:
-                    around[-1] = (self.group_tags[entry], [])
+                    around[count_at] = (self.group_tags[entry], [])
                 lists.append([])
-                around[-1][1].append(lists[entry])
+                around[count_at][1].append(lists[entry])
             lists[self.entries[index]].append((tag, value))
         return lists[0]
 
@@ -382,6 +386,8 @@ def _enter_group(
     if depth > _NESTING_MAX:
         return NESTING_TOO_DEEP
     out.depth = depth
+    # A user's tag may stand before the first entry: it is of what the group is in.
+    out.entry_at[depth] = out.entry_at[depth - 1]
     out.scope_at[depth] = scope
     out.tag_at[depth] = frame.tag
     out.count_at[depth] = frame.fault_at

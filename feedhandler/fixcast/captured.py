@@ -51,6 +51,9 @@ class CapturedChannel:
             yield from self._bodies(self._receiver.tick(now_ns))
             yield from self._bodies(self._receiver.datagram(datagram.payload, line, now_ns))
         if self._receiver is not None:
+            # Nothing else comes: what is kept of a new epoch that no message states is one.
+            now_ns += self._receiver.reception.settings.epoch_wait_ns
+            yield from self._bodies(self._receiver.tick(now_ns))
             yield from self._bodies(self._receiver.finish())
 
     def _line(self, address: tuple[str, int]) -> int:

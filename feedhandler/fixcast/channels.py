@@ -224,7 +224,9 @@ def _suits(carried: Carried, content: str, kind: str) -> bool:
 def host_and_port(server: str) -> tuple[str, int]:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
     try:
-        return split_address(server, port_min=1)
+        host, port = split_address(server, port_min=1)
+        host.encode("idna")  # a name that no resolver takes: UnicodeError
+        return host, port
     except ValueError:
         hint = "give host:port, such as 10.1.0.5:31900"
         raise ConfigError(f"{server!r} is no server", hint) from None
@@ -279,11 +281,12 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
             raise WrongKey(
                 ("retransmission", at, "join"), f"{each.id} has no group to join", "give it a line"
             )
-        if each.server:
+        for key, server in (("server", each.server), ("market_data", each.market_data)):
             try:
-                host_and_port(each.server)
+                if server:
+                    host_and_port(server)
             except ConfigError as error:
-                path: KeyPath = ("retransmission", at, "server")
+                path: KeyPath = ("retransmission", at, key)
                 raise WrongKey(path, error.message, error.hint) from None
         for name, line in (("line", each.line), ("requests", each.requests)):
             if line is not None:
@@ -362,6 +365,10 @@ def _common(one: Carried, other: Carried) -> str | None:
     for range, letters in zip(one.ranges, one.letters, strict=True):
         if any(_overlap(range, theirs) for theirs in other.ranges):
             return f"some of {letters!r} are"
+    # The rest of some kinds may have a channel beside that of all others.
+    named = one.letters or one.symbols or other.letters or other.symbols
+    if not named and bool(one.kinds) == bool(other.kinds):
+        return f"the rest of {one.content!r} is" if one.content else "the rest is"
     return None
 
 

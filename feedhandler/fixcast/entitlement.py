@@ -489,6 +489,8 @@ class EntitlementClient:
         if self.state not in (State.CHECKING, State.LIVE):
             return NEVER
         silent_ns = self._heard_ns + SILENT_INTERVALS * self._interval_ns
+        if self.state is State.CHECKING:
+            return silent_ns  # Heartbeats begin when the Logon is answered
         return min(silent_ns, self._sent_ns + self._interval_ns)
 
     def _say(

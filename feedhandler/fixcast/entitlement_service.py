@@ -213,8 +213,9 @@ async def entitled(
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:
         why = reason_of(error) if isinstance(error, OSError) else "no answer"
+        why = "no name of a host" if isinstance(error, UnicodeError) else why
         raise PeerError(f"cannot connect to {host}:{port}: {why}", "see the server") from error
     try:
         client.start(time.time_ns())

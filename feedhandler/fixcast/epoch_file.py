@@ -49,10 +49,10 @@ class EpochFile:
     def read(self) -> StoredEpoch:
         """Read the epoch. Raises `ConfigError` where the file has other content."""
         self._file.seek(0)
-        text = self._file.read()
-        if not text:
-            return StoredEpoch()
-        with contextlib.suppress(ValueError, TypeError, KeyError):
+        with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
+            text = self._file.read()
+            if not text:
+                return StoredEpoch()
             values = json.loads(text)
             kept = StoredEpoch(int(values["numbering"]), int(values["next"]))
             if 0 <= kept.epoch <= NUMBER_MAX and 0 <= kept.next <= NUMBER_MAX + 1:

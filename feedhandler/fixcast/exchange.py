@@ -199,6 +199,8 @@ class FixExchange:
             if self._hole_is_due(elapsed_ns):  # before publishing: these may be the last messages
                 self._hole = ids[0]
             for number in range(done, due):
+                if stop.is_set():  # what is due may be more than the lines take in minutes
+                    return
                 id = ids[number % len(ids)]
                 await publisher.publish(id, self._markets[id].next_message(wall_ns))
                 self.messages[self._services[id]] += 1

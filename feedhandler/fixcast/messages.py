@@ -15,7 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.codecs.fix.datagram import HEARTBEAT, LOGON, LOGOUT, SEQUENCE_RESET, TIME_BEACON
+from feedhandler.codecs.fix.datagram import (
+    HEARTBEAT,
+    LOGON,
+    LOGOUT,
+    RESEND_REQUEST,
+    SEQUENCE_RESET,
+    TEST_REQUEST,
+    TIME_BEACON,
+)
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_all, frame_message
@@ -33,6 +41,10 @@ KINDS = {
     SEQUENCE_RESET: Kind.GAP_FILL,
     TIME_BEACON: Kind.BEACON,
 }
+#: All types of the session's messages, which take no number. The others among them, TestRequest,
+#: ResendRequest and Reject, are not sent by multicast, and are passed over where they are.
+_REJECT = 0x33
+_ADMINISTRATIVE = frozenset({*KINDS, TEST_REQUEST, RESEND_REQUEST, _REJECT})
 _TYPES = {
     Kind.HEARTBEAT: b"0",
     Kind.LOGON: b"A",
@@ -86,7 +98,7 @@ class Header:
         Raises `UsageError` where it is no whole FIX message, or an administrative one.
         """
         frame = framed(data)
-        if frame.message_type in KINDS:
+        if frame.message_type in _ADMINISTRATIVE:
             raise UsageError(
                 "an administrative message is not published", "give application messages alone"
             )
@@ -234,6 +246,9 @@ def read_datagram(data: bytes, frame: Frame) -> tuple[list[Message], FixReject]:
         if verdict:
             return messages, FixReject(verdict)
         kind = KINDS.get(frame.message_type, Kind.APPLICATION)
+        if kind is Kind.APPLICATION and frame.message_type in _ADMINISTRATIVE:
+            at = frame.end
+            continue
         new_number = 0
         if kind is Kind.GAP_FILL:
             found = _NEW_SEQUENCE.search(data, frame.header_end - 1, frame.body_end)

@@ -342,7 +342,8 @@ def read_volumes(path: Path) -> list[Volume]:
 
 
 def _rows(path: Path) -> list[Volume]:
-    with path.open(newline="", encoding="utf-8") as file:
+    # Spreadsheets put a byte order mark in front of the first column's name.
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.DictReader(file)
         columns = set(rows.fieldnames or ())
         if not {"symbol", "volume"} <= columns:

@@ -11,6 +11,7 @@ sequence epoch.
 """
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
@@ -61,7 +62,7 @@ Network = Callable[[str, bytes], Sequence[bool]]
 #: Messages that are published before complete datagrams are sent: some 50 us of a clock period of
 #: 1 ms.
 SLICE_MESSAGES = 200
-#: Upper limit on the time that `publish_many` keeps the event loop.
+#: Upper limit on the time that calls of `publish_many` keep the event loop.
 TURN_NS = 200_000
 _SECOND = 1_000_000_000
 
@@ -126,12 +127,18 @@ class _ChannelOutput:
         self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
         self.lines: LineSender | None = None
         self.room = asyncio.Event()
-        self.served = ServedChannel(self.sender.store, self._gap_fill, header.repeated)
+        self._before, self._has_sent = StoredEpoch(), False
+        self.served = ServedChannel(self.sender.store, self._gap_fill, self._repeated)
         self._poss_dup = settings.resend.poss_dup
 
     def _gap_fill(self, first: int, end: int) -> bytes:
         fill = Message(Kind.GAP_FILL, first, b"", end, self.sender.session.epoch)
         return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
+
+    def _repeated(self, message: bytes) -> bytes:
+        """Mark a message as a possible duplicate, where it is not too long to be sent then."""
+        marked = self.sender.header.repeated(message)
+        return marked if len(marked) <= self.sender.queue.longest else message
 
     def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
         """Seal the datagrams of an answer, with their signatures behind them."""
@@ -145,11 +152,10 @@ class _ChannelOutput:
         """Open the lines' sockets and begin the session."""
         interfaces = (settings.interface, settings.interface_b or settings.interface)
         for line, interface in zip(self.channel.lines, interfaces, strict=False):
-            interface = interface or line.source.partition(",")[0] or "127.0.0.1"
-            made = open_sender(line, interface, settings.hops)
+            made = open_sender(line, _interface(line, interface), settings.hops)
             self.sockets.append((made, (line.group, line.port)))
         self.lines = LineSender(self.sockets)
-        before = self.kept.read() if self.kept else StoredEpoch()
+        self._before = before = self.kept.read() if self.kept else StoredEpoch()
         goes_on = settings.epoch_after_end == "keep" and 0 < before.next <= NUMBER_MAX
         epoch = before.epoch
         if not goes_on:
@@ -164,6 +170,7 @@ class _ChannelOutput:
         if self.lines is None:
             return
         while count := sender.due(now_ns, BATCH):
+            self._has_sent = True
             if self._network is None:
                 self.lines.send(queue.slab, queue.offsets, queue.sizes, queue.first, count)
             else:
@@ -189,13 +196,21 @@ class _ChannelOutput:
                         lines.errors[reason] = lines.errors.get(reason, 0) + 1
 
     def close(self, ended: bool) -> None:
-        """Close the sockets; after an ordered end (`ended`) store the next number."""
+        """Close the sockets; after an ordered end (`ended`) store the next number.
+
+        A start that has sent nothing leaves what had been stored before it.
+        """
         session = self.sender.session
         for each, _ in self.sockets:
             each.close()
-        if self.kept:
+        if self.kept is None:
+            return
+        try:
             if ended and session.epoch:
                 self.kept.write(StoredEpoch(session.epoch, session.next))
+            elif session.epoch and not self._has_sent:
+                self.kept.write(self._before)
+        finally:
             self.kept.close()
 
 
@@ -206,8 +221,7 @@ class _Answers:
     """
 
     def __init__(self, line: Address, settings: PublisherSettings) -> None:
-        interface = settings.interface or line.source.partition(",")[0] or "127.0.0.1"
-        self.sock = open_sender(line, interface, settings.hops)
+        self.sock = open_sender(line, _interface(line, settings.interface), settings.hops)
         self.address = (line.group, line.port)
         self.waiting: deque[bytes] = deque()
         self.bucket = TokenBucket(settings.rate_bytes_s, settings.burst_bytes)
@@ -238,6 +252,8 @@ class Publisher:
         self._answers: dict[str, _Answers] = {}
         self._alarm: Alarm | None = None
         self._alarm_ns = NEVER
+        # Kept from call to call: many short runs keep the loop as long as one that is long.
+        self._turn_over_ns = 0
         self._wake: asyncio.Handle | None = None
         self._protection: Protection | None = None
         self._refresh_ns = NEVER
@@ -275,10 +291,13 @@ class Publisher:
     def counts(self) -> Counter[str]:
         """Datagrams that were not sent, by reason, and the sealers' counts once it has ended.
 
-        The reasons are names of the operating system's errors, and `answers_dropped`.
+        The reasons are names of the operating system's errors, `answers_dropped`, and `dropped`:
+        Heartbeats and answers on a channel that is full.
         """
         counts = Counter(self._counts)
         for output in self._outputs.values():
+            if dropped := output.sender.counts["dropped"]:
+                counts["dropped"] += dropped
             for number, count in (output.lines.errors if output.lines else {}).items():
                 counts[errno.errorcode.get(number, "OSError")] += count
         return counts
@@ -307,7 +326,6 @@ class Publisher:
         if not given:
             raise UsageError("there is nothing to publish", "give one message or more")
         sender, done, last = output.sender, 0, 0
-        turn_ns = time.monotonic_ns() + TURN_NS
         while done < len(given):
             now_ns = time.monotonic_ns()
             try:
@@ -321,9 +339,9 @@ class Publisher:
             if not count and sender.full:
                 output.room.clear()
                 await output.room.wait()
-            elif now_ns >= turn_ns:
+            elif now_ns >= self._turn_over_ns:
                 await asyncio.sleep(0)
-                turn_ns = time.monotonic_ns() + TURN_NS
+                self._turn_over_ns = time.monotonic_ns() + TURN_NS
         return last
 
     def _sent(self, output: _ChannelOutput, now_ns: int) -> None:
@@ -426,18 +444,21 @@ class Publisher:
             self._answers[group.id] = _Answers(group.line, self.settings)
         where = group.server or group.id
         if where not in self._services:
-            self._services[where] = await self._service(group)
+            self._services[where] = await self._service(group, group.line or output.channel.a)
         self._services[where].server.add(output.channel.id, output.served)
 
-    async def _service(self, group: Retransmission) -> ResendService:
-        """Start the service that takes the requests of a retransmission group."""
+    async def _service(self, group: Retransmission, answers: Address) -> ResendService:
+        """Start the service that takes the requests of a retransmission group.
+
+        Requests by multicast come in where `answers` leave.
+        """
         form = RequestFormat(self.settings.channel_tag)
         service = ResendService(
             ResendServer(self.settings.resend), form, self._answer, self._written
         )
         if group.requests is not None:
             topic = group.requests
-            interface = self.settings.interface or "127.0.0.1"
+            interface = _interface(answers, self.settings.interface)
             service.join(Line(f"requests {group.id}", topic.group, topic.port, interface))
         else:
             await service.start(*host_and_port(group.server))
@@ -495,17 +516,24 @@ class Publisher:
         for output in self._outputs.values():
             for sealer in (output.sealer, output.answers_sealer):
                 self._counts += sealer.counts if sealer is not None else Counter()
-        for service in self._services.values():
-            await service.close()
+        try:
+            for service in self._services.values():
+                await service.close()
+        finally:
+            self._release(ended)
+
+    def _release(self, ended: bool) -> None:
+        """Close sockets and files; one that fails is reported once the others are closed."""
         if self._wake is not None:
             self._wake.cancel()
         if self._alarm is not None:
             asyncio.get_running_loop().remove_reader(self._alarm.fileno())
             self._alarm.close()
-        for answers in self._answers.values():
-            answers.sock.close()
-        for output in self._outputs.values():
-            output.close(ended)
+        with contextlib.ExitStack() as closing:
+            for output in self._outputs.values():
+                closing.callback(output.close, ended)
+            for answers in self._answers.values():
+                closing.callback(answers.sock.close)
 
 
 def protection_of(keys: Path | None) -> "Protection | None":
@@ -518,6 +546,11 @@ def protection_of(keys: Path | None) -> "Protection | None":
     from feedhandler.fixcast.protection import Protection
 
     return Protection(keys, time.time_ns() - time.monotonic_ns())
+
+
+def _interface(line: Address, given: str) -> str:
+    """Return the local address of a line: the given one, else its source, else loopback."""
+    return given or line.source.partition(",")[0] or "127.0.0.1"
 
 
 def open_sender(line: Address, interface: str, hops: int) -> socket.socket:

@@ -341,12 +341,15 @@ class Receiver:
         for id, opener in self.openers.items():
             self._open_sealed(self.receivers[id], opener.tick(now_ns), now_ns)
             deadline_ns = min(deadline_ns, opener.deadline_ns)
+        for id, receiver in self.receivers.items():
+            if receiver.deadline_ns <= now_ns:
+                self._give(id, receiver.tick(now_ns))
+        # A group is joined as soon as a loss is noticed, before what it brings is requested.
         for group in self._groups:
             group.update_membership(group.missing, now_ns)
             deadline_ns = min(deadline_ns, group.membership.deadline_ns)
         for id, receiver in self.receivers.items():
             if receiver.deadline_ns <= now_ns:
-                self._give(id, receiver.tick(now_ns))
                 for request in receiver.requests(now_ns):
                     self._ask(id, request)
             deadline_ns = min(deadline_ns, receiver.deadline_ns)
@@ -443,11 +446,14 @@ class _Link:
             await asyncio.sleep(self._backoff.delay_ns(tries) / _SECOND)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Handle messages until the connection ends. Raises `PeerError` where one is not FIX."""
-        stream = FixStream()
+        """Handle messages until the connection ends. Raises `PeerError` where one is not FIX.
+
+        What `on_message` raises is the loop's to report, as of the lines, and ends no connection.
+        """
+        stream, loop = FixStream(), asyncio.get_running_loop()
         while data := await reader.read(_READ_BYTES):
             for message in stream.receive(data):
-                self._on_message(message)
+                loop.call_soon(self._on_message, message)
 
     async def close(self) -> None:
         """End the connection, and do not reconnect."""

@@ -341,7 +341,10 @@ class Reception:
         top, number = self.top, message.number
         if top is None:
             return NumberPosition.FIRST
-        reach = max(number, message.new_number if message.kind is Kind.GAP_FILL else 0)
+        reach = number
+        # What states this epoch is believed: its publisher may leave out as much as it likes.
+        if message.kind is Kind.GAP_FILL and not (message.epoch and message.epoch == self.epoch):
+            reach = message.new_number
         if reach > top + self.settings.jump_max:
             return NumberPosition.FAR
         if number >= top:
@@ -566,9 +569,12 @@ class Reception:
         else:
             self._renumber(first)
         for message in known:
-            self._verbs[ACTIONS[GROUPS[message.kind], self._position_of(message)]](message, now_ns)
+            position = self._position_of(message)
+            self._verbs[ACTIONS[GROUPS[message.kind], position]](message, now_ns)
+            heard = self._bearing(message, position)
+            # The epoch is news, whatever its first message is.
+            self._note(Heard.ADVANCE if message is known[0] else heard)
         self._fitted_ns = now_ns
-        self._note(Heard.ADVANCE)
 
     def _renumber(self, number: int) -> None:
         """Drop the old epoch; the new one is first seen at `number`."""

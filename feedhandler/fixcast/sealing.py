@@ -238,6 +238,8 @@ class Opener:
             return self._drop(Reason.TRUNCATED)
         name = datagram[4:32]
         session = self._sessions.get(name)
+        if session is not None and self._is_replaced(session.key):
+            session = None
         fresh = session is None
         found = session or self._find(datagram)
         if isinstance(found, Reason):
@@ -266,6 +268,14 @@ class Opener:
     def sessions(self) -> int:
         """Number of known sessions: runs under keys."""
         return len(self._sessions)
+
+    def _is_replaced(self, known: ChannelKey) -> bool:
+        """Return whether the ring has another key of this id now.
+
+        Where all keys of a channel had ended, the next one may have an id that was used before.
+        """
+        key = self._ring.get(known.id)
+        return key is not None and key.secret != known.secret
 
     def _find(self, datagram: bytes) -> Session | Reason:
         """Return a session for an unknown run, kept only once its datagram is authentic."""

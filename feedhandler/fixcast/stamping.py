@@ -200,10 +200,10 @@ class Stamper:
 @cython.nogil
 @cython.exceptval(check=False)
 def _is_administrative(message_type: cython.uint) -> cython.bint:
-    """Return whether the type is a session message's: 0, A, 5, 4, and the Time Beacon."""
-    if message_type == 0x30 or message_type == 0x41 or message_type == 0x35:
+    """Return whether the type is a session message's: 0 to 5, A, and the Time Beacon."""
+    if message_type == 0x41 or message_type == 0x5542:
         return True
-    return message_type == 0x34 or message_type == 0x5542
+    return 0x30 <= message_type <= 0x35
 
 
 @cython.cfunc

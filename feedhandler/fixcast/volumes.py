@@ -18,8 +18,9 @@ import numpy as np
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.feed_table import NO_SYMBOL, SEVERAL_SYMBOLS, MessageIndex, PacketHeader
-from feedhandler.codecs.fix_feed import FixFeed, FixMessage
+from feedhandler.codecs.fix_feed import FixFeed
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_scanning import begin_symbols_of, next_symbol_of
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.scanner import REJECT_COUNT, scan_datagrams
@@ -165,11 +166,17 @@ class VolumeMeter:
         return weights
 
     def _names(self, data: Array, offset: int, size: int) -> list[str]:
-        """Return the instruments that a FIX message names, each once."""
-        assert isinstance(self._feed, FixFeed)
-        message: FixMessage = self._feed.decode_message(data[offset : offset + size].tobytes())
-        values = message.all(self._feed.symbol_tag)
-        return list(dict.fromkeys(value.decode("latin-1") for value in values))
+        """Return the instruments that a FIX message names, each once.
+
+        They are read as the scanner has read them: up to a faulty field, if there is one.
+        """
+        view, header, table = memoryview(data), self._header, self._feed.table
+        begin_symbols_of(view, offset, offset + size, header)
+        names: dict[str, None] = {}
+        while next_symbol_of(table, view, header) != NO_SYMBOL:
+            at = header.run.symbol_at
+            names[bytes(view[at : at + header.run.symbol_size]).decode("latin-1")] = None
+        return list(names)
 
     def _learn(self, data: Array, arrays: dict[str, Array]) -> None:
         """Learn the names of symbols that are numbers, or digests of long names."""

@@ -363,8 +363,8 @@ def _time(values: dict[int, bytes], tag: int) -> int:
 def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes]) -> bool:
     """Return whether a message concerns one of these securities and has one of these types.
 
-    `types` are MDEntryTypes; none of either stands for any. Raises `FixError` where it must be read
-    and cannot be.
+    `types` are MDEntryTypes; none of either stands for any. One that must be read and cannot be, as
+    a field is faulty, does: its publisher has sent it, and whoever asked is not to lack it.
     """
     if not securities and not types:
         return True
@@ -373,6 +373,9 @@ def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes
     few = 0 < len(securities) <= FEW_SECURITIES
     if few and not any(b"=%b\x01" % security in data for security in securities):
         return False
-    found = fields(data, MESSAGE_FIELDS_MAX)
+    try:
+        found = fields(data, MESSAGE_FIELDS_MAX)
+    except FixError:
+        return True
     named = not securities or any(tag in (55, 48) and value in securities for tag, value in found)
     return named and (not types or any(tag == 269 and value in types for tag, value in found))

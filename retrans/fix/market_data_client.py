@@ -43,10 +43,13 @@ from feedhandler.retrans.fix.market_data import (
 )
 from feedhandler.retrans.fix.server import NEVER
 
-#: Most requests under way or waiting to be sent.
-REQUESTS_MAX = 256
+#: Most requests under way or waiting to be sent: of a definition of channels, 1,024 at most, each
+#: may want its state at the same time.
+REQUESTS_MAX = 2048
 #: Rejects after which another try may succeed; after others none will.
 _PASSING = {Refusal.TOO_MANY.name, Refusal.CUT_SHORT.name, Refusal.STATE_UNKNOWN.name}
+#: MsgType, the third field, of what cannot be among the messages of a part.
+_HEADS = tuple(b"\x0135=%b\x01" % type for type in (PART, REJECT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,12 +386,13 @@ class MarketDataClient:
     # -- what comes ------------------------------------------------------------------------------
 
     def _message(self, data: bytes, now_ns: int) -> list[Event]:
-        found = fields(data, MESSAGE_FIELDS_MAX)
-        type = found[0][1]
         if self._left:
-            if type in (PART, REJECT):
+            # As published, which says nothing of its body's fields.
+            if data.startswith(_HEADS, data.index(b"\x0135=")):
                 raise UnexpectedMessage(f"a part ends {self._left} messages early")
             return self._body(data, now_ns)
+        found = fields(data, MESSAGE_FIELDS_MAX)
+        type = found[0][1]
         if type == PART:
             return self._begin(self.form.read_part(dict(found)), now_ns)
         if type == REJECT:

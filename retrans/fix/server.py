@@ -84,6 +84,12 @@ class ServedChannel:
         self.answered: deque[tuple[int, int, int, int]] = deque()
         self._store_epoch = store.epoch
 
+    @property
+    def end(self) -> int:
+        """The number after the last that was sent or left out; 0 where there is none."""
+        self.follow()
+        return max(self.store.end, self.skipped.highest + 1 if self.skipped else 0)
+
     def skip(self, first: int, last: int) -> None:
         """Record that the publisher leaves out `first` to `last`."""
         self.follow()
@@ -133,7 +139,7 @@ class ResendServer:
             self.counts[fault] += 1
             return
         channel = self._channels[request.channel]
-        last = request.end or channel.store.end - 1
+        last = request.end or channel.end - 1
         whose = client if self.settings.route == "tcp" else ALL
         fresh = self._fresh(channel, whose, request.begin, last, now_ns)
         if not fresh:
@@ -181,10 +187,11 @@ class ResendServer:
         channel = self._channels.get(request.channel)
         if channel is None:
             return "unknown_channel"
-        last = request.end or channel.store.end - 1
+        # A GapFill may be the last that was sent, and be lost.
+        last = request.end or channel.end - 1
         if request.begin < 1 or last < request.begin:
             return "empty" if request.end else "too_high"
-        if last >= channel.store.end:
+        if last >= channel.end:
             return "too_high"
         return "too_long" if last - request.begin >= self.settings.request_messages_max else ""
 

@@ -145,6 +145,23 @@ async def test_a_receiver_stops_after_so_many_messages_and_prints_them(channels:
     assert re.match(r"c1 (\d+) 8=FIXT.1.1\|9=\d+\|35=X\|34=\1\|50=", found[0])
 
 
+async def test_a_reader_that_goes_away_ends_a_receiver_quietly(channels: Path) -> None:
+    publisher = await start(
+        "publish", str(channels), "-", "--channel", "c1", "--heartbeat-ms", "20"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    receiver = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "feedhandler", "fixcast", "receive", str(channels),
+        "--channel", "c1", stdout=writing, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _started.append(receiver)
+    os.close(writing)
+    _, wrong = await asyncio.wait_for(receiver.communicate(), SECONDS)
+    assert (receiver.returncode, wrong) == (0, b"")
+    await publisher.communicate(b"")
+
+
 async def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
     channels: Path, tmp_path: Path, seed: int
 ) -> None:

@@ -140,6 +140,12 @@ async def test_a_server_that_is_gone_is_reported() -> None:
         await session(service, "pw")
 
 
+async def test_a_name_that_no_server_can_have_is_reported() -> None:
+    client = EntitlementClient("ann", "pw")
+    with pytest.raises(PeerError, match="no name of a host"):
+        await entitled("host..a", 1, client, lambda event: None, None, True)
+
+
 @pytest.mark.parametrize(
     ("host", "tls", "plain", "good"),
     [

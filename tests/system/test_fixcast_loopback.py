@@ -7,6 +7,7 @@ import errno
 import json
 import random
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.fixcast import receiver as receiver_module
 from feedhandler.fixcast import resend_service
 from feedhandler.fixcast.channels import host_and_port, parse_channels
+from feedhandler.fixcast.epoch_file import EpochFile, StoredEpoch
 from feedhandler.fixcast.market_data_service import requests_answered
+from feedhandler.fixcast.messages import Header
+from feedhandler.fixcast.pacing import BURST_MAX_BYTES, RATE_MAX_BYTES_S
 from feedhandler.fixcast.publisher import Network, Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.reception import (
@@ -35,6 +39,7 @@ from feedhandler.fixcast.system_calls import LineSender
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.market_state import MarketState
+from feedhandler.retrans.fix.request import ResendRequest
 from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import SECONDS, Sink, channels, definition, lossy_lines, update
@@ -381,7 +386,10 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             writer.close()
 
 
-@pytest.mark.parametrize("server", ["nowhere", ":1", "host:", "host:0", "host:99999"])
+@pytest.mark.parametrize(
+    "server",
+    ["nowhere", ":1", "host:", "host:0", "host:99999", "host..a:1", f"{64 * 'x'}:1"],
+)
 def test_a_server_has_a_host_and_a_port(server: str) -> None:
     with pytest.raises(ConfigError, match="is no server"):
         host_and_port(server)
@@ -460,3 +468,165 @@ async def test_a_late_receiver_and_a_loss_without_an_answer_are_healed_by_the_bo
             await sink.until(lambda: len(stated()) > 1 and books.number == 300)
     assert stated()[0].as_of >= 100
     assert books.contents() == state_of(sent).contents()
+
+
+@pytest.mark.parametrize(
+    "resend",
+    [
+        ResendSettings(poss_dup=True),
+        ResendSettings(poss_dup=True, route="main"),
+        ResendSettings(poss_dup=True, route="tcp"),
+    ],
+    ids=["group", "main", "tcp"],
+)
+async def test_a_message_without_room_for_the_flag_of_duplicates_is_retransmitted_without_it(
+    resend: ResendSettings,
+) -> None:
+    known, sink, size = channels(), Sink(), 1400
+    sending = SendingSettings(long="refuse", session=SENDING.session)
+    settings = PublisherSettings(sending=sending, resend=resend)
+    quick = ReceiverSettings(
+        reception=ReceptionSettings(recovery_wait_ns=5_000_000_000),
+        requests=RequesterSettings(receivers=1),
+    )
+    async with (
+        Receiver(known, [], quick, sink.receive),
+        Publisher(known, [], settings, losing_once({b"x" * 100})) as publisher,
+    ):
+        while True:
+            try:
+                await publisher.publish("c1", update("x" * size))
+                break
+            except UsageError:  # a byte too long
+                size -= 1
+        await publisher.publish("c1", update("after"))
+        await sink.until(lambda: sink.texts()[-1:] == ["after"])
+    assert sink.texts() == ["x" * size, "after"]
+
+
+async def test_runs_published_one_after_the_other_leave_the_loop_its_turns() -> None:
+    settings = PublisherSettings(
+        sending=SENDING, rate_bytes_s=RATE_MAX_BYTES_S, burst_bytes=BURST_MAX_BYTES
+    )
+    async with Publisher(channels(), ["c1"], settings) as publisher:
+        turned = asyncio.Event()
+        asyncio.get_running_loop().call_soon(turned.set)
+        for number in range(20_000):
+            await publisher.publish_many("c1", [update(str(number))])
+        assert turned.is_set()
+
+
+async def test_a_start_that_fails_leaves_the_epoch_as_it_was(tmp_path: Path) -> None:
+    known, settings = channels(), PublisherSettings(sending=SENDING, state=tmp_path)
+    numbers = []
+    async with Publisher(known, [], settings) as publisher:
+        numbers.append(await publisher.publish("c1", update("before")))
+    taken = await asyncio.start_server(
+        lambda reader, writer: None, *host_and_port(known.retransmissions["r"].server)
+    )
+    with pytest.raises(ConfigError, match="cannot listen"):
+        async with Publisher(known, [], settings):
+            pass
+    taken.close()
+    async with Publisher(known, [], settings) as publisher:
+        numbers.append(await publisher.publish("c1", update("after")))
+    assert numbers == [1, 2]
+
+
+async def test_an_epoch_that_cannot_be_stored_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, settings = channels(count=3), PublisherSettings(sending=SENDING, state=tmp_path)
+    write = EpochFile.write
+
+    def written(self: EpochFile, kept: StoredEpoch) -> None:
+        if kept.next and self.path.stem == "c2":
+            raise ConfigError("the disk is full")
+        write(self, kept)
+
+    monkeypatch.setattr(EpochFile, "write", written)
+    with pytest.raises(ConfigError, match="disk is full"):
+        async with Publisher(known, [], settings):
+            pass
+    for id, following in (("c1", 1), ("c2", 0), ("c3", 1)):
+        file = EpochFile(tmp_path, id)  # nobody holds it any more
+        assert file.read().next == following
+        file.close()
+
+
+async def test_what_a_full_channel_does_not_take_is_counted() -> None:
+    sending = SendingSettings(waiting_max=1, session=SENDING.session)
+    slow = PublisherSettings(sending=sending, rate_bytes_s=200_000, burst_bytes=1)
+    async with Publisher(channels(), ["c1"], slow) as publisher:
+        for _ in range(100):
+            publisher.sender("c1").repeat(b"8=FIX", 0)
+        dropped = publisher.sender("c1").counts["dropped"]
+        assert publisher.counts["dropped"] == dropped > 0
+
+
+async def test_requests_by_multicast_come_in_where_the_answers_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = definition(by_topic=True).replace('"127.0.0.1"', '"127.0.0.2"')
+    interfaces: list[str] = []
+    monkeypatch.setattr(
+        resend_service.ResendService, "join", lambda _, topic: interfaces.append(topic.interface)
+    )
+    for settings in (PublisherSettings(), PublisherSettings(interface="127.0.0.1")):
+        async with Publisher(parse_channels(text, "definition"), [], settings):
+            pass
+    assert interfaces == ["127.0.0.2", "127.0.0.1"]
+
+
+async def test_a_group_is_joined_before_what_it_brings_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[int] = []
+    ask = Receiver._ask
+
+    def noted(self: Receiver, channel: str, request: ResendRequest) -> None:
+        joined.append(self.counts["groups_joined"])
+        ask(self, channel, request)
+
+    monkeypatch.setattr(Receiver, "_ask", noted)
+    known, sink = channels(join="needed"), Sink()
+    alone = replace(receiving(), requests=RequesterSettings(receivers=1))
+    async with (
+        Receiver(known, [], alone, sink.receive),
+        Publisher(
+            known, [], PublisherSettings(sending=SENDING), losing_once({b"text 2"})
+        ) as publisher,
+    ):
+        for number in range(4):
+            await publisher.publish("c1", update(f"text {number}"))
+        await sink.until(lambda: len(sink.texts()) == 4)
+    assert joined[0] == 1
+
+
+async def test_an_error_over_an_answer_is_reported_and_ends_no_connection() -> None:
+    answers = [Header().application(update(str(number)), number, 1) for number in (1, 2)]
+    taken: list[bytes] = []
+    reported: list[BaseException] = []
+    both = asyncio.Event()
+
+    def take(message: bytes) -> None:
+        taken.append(message)
+        if len(taken) == 1:
+            raise Killed
+        both.set()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(answers))
+
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context["exception"])
+    )
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    link = receiver_module._Link(f"{host}:{port}", take)
+    async with asyncio.timeout(SECONDS):
+        await both.wait()
+    await link.close()
+    server.close()
+    assert taken == answers
+    assert [type(each) for each in reported] == [Killed]

@@ -7,7 +7,7 @@ import operator
 import re
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -253,8 +253,12 @@ def _receive(
             seen[str(what["event"])] += 1
             _notice(channel, what, as_json)
 
-        async with Receiver(channels, ids, settings, on_events, notice) as receiver:
+        gone: list[BrokenPipeError] = []
+        shows = [_unless_gone(show, gone, stop) for show in (on_events, notice)]
+        async with Receiver(channels, ids, settings, *shows) as receiver:
             await stop.wait()
+        if gone:
+            raise gone[0]
         if file is not None:
             file.flush()
         shut = _drops(receiver, as_json)
@@ -263,6 +267,21 @@ def _receive(
         return ExitCode.FOUND if seen["lost"] or seen["sealed"] or shut else ExitCode.OK
 
     return run_async(main)
+
+
+def _unless_gone(
+    show: Callable[[str, Any], None], gone: list[BrokenPipeError], stop: asyncio.Event
+) -> Callable[[str, Any], None]:
+    """Return `show`, which sets `stop` and appends to `gone` where nobody reads its output."""
+
+    def shown(channel: str, what: Any) -> None:
+        try:
+            show(channel, what)
+        except BrokenPipeError as error:
+            gone.append(error)
+            stop.set()
+
+    return shown
 
 
 def _notice(channel: str, what: dict[str, object], as_json: bool) -> None:

@@ -51,25 +51,36 @@ def new(path: Path, channels: Sequence[str], hours: float, sign: bool) -> int:
                 f"channel {channel} has keys already", "feedhandler fixcast keys rotate"
             )
         print(folder.add(new_key(ring, now_ns, _end(now_ns, hours))))
-        if sign:
+        # All keys may have ended: receivers still have the public key of the one that signs.
+        if sign and folder.signer(channel) is None:
             print(folder.new_signer(channel))
     return ExitCode.OK
 
 
 def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, hours: float) -> int:
-    """Make the next key of channels, valid from `in_s` on; those before end `overlap_s` later."""
+    """Make the next key of channels, valid from `in_s` on; those before end `overlap_s` later.
+
+    Raises the first channel's error where keys cannot be made; other channels have theirs.
+    """
     folder = KeyFolder(path)
     now_ns = time.time_ns()
+    begin_ns = now_ns + int(in_s * _SECOND)
+    end_ns = begin_ns + int(overlap_s * _SECOND)
+    failures: list[FeedhandlerError] = []
     for channel in channels or _channels(folder):
-        folder.expire(channel, now_ns)
-        ring = folder.ring(channel)
-        if not len(ring):
-            raise UsageError(f"channel {channel} has no key", "feedhandler fixcast keys new")
-        begin_ns = now_ns + int(in_s * _SECOND)
-        print(folder.add(new_key(ring, begin_ns, _end(begin_ns, hours))))
-        for key in ring.listed():
-            if (end_ns := begin_ns + int(overlap_s * _SECOND)) < key.until_ns:
-                folder.shorten(key, end_ns)
+        try:
+            folder.expire(channel, now_ns)
+            ring = folder.ring(channel)
+            if not len(ring):
+                raise UsageError(f"channel {channel} has no key", "feedhandler fixcast keys new")
+            print(folder.add(new_key(ring, begin_ns, _end(begin_ns, hours))))
+            for key in ring.listed():
+                if end_ns < key.until_ns:
+                    folder.shorten(key, end_ns)
+        except FeedhandlerError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return ExitCode.OK
 
 

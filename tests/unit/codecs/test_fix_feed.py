@@ -158,6 +158,18 @@ def test_messages_are_indexed_by_type_symbol_offset_and_number(twin):
     assert (index.count, index.unknown, index.packets) == (5, 1, 1)
 
 
+def test_a_type_of_three_bytes_is_none_of_two(twin):
+    scan, _ = twin
+    table, header, index = FEED.table_of(scan), scan.PacketHeader(), scan.MessageIndex(10)
+    report, longer = sealed(b"35=AE|34=5|571=1|"), sealed(b"35=AEX|34=6|571=1|")
+    data = report + longer
+    assert scan.parse_header(table, memoryview(data), 0, len(data), header) == Reject.FINE
+    assert scan.scan_messages(table, memoryview(data), 0, header, index) == Reject.FINE
+    assert [FEED.message_code(each) for each in (report, longer)] == list(index.types[:2])
+    named = [(each.type, each.name) for each in FEED.decode_packet(data).messages]
+    assert named == [("AE", "trade_capture_report"), ("AEX", "unknown")]
+
+
 def test_symbols_of_a_message_that_names_several_are_read_one_by_one(twin):
     scan, fix = twin
     table, header = FEED.table_of(scan), scan.PacketHeader()

@@ -5,8 +5,10 @@ import random
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.fixcast.captured import CapturedChannel
 from feedhandler.fixcast.exchange_plan import symbols_of
+from feedhandler.fixcast.messages import Header
 from feedhandler.replay.captures.reading import Datagram
 from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support.fix_translation import MS, Wire
@@ -74,3 +76,21 @@ def test_a_capture_of_several_channels_is_refused(seed: int) -> None:
 def test_an_empty_capture_has_no_messages() -> None:
     channel = CapturedChannel([])
     assert (list(channel), channel.lost, channel.wrong) == ([], 0, 0)
+
+
+def test_a_second_epoch_that_ends_soon_is_read_though_no_message_states_it() -> None:
+    header = Header(has_epoch=False)
+    given = [
+        header.application(
+            envelope(b"FIX.4.4", b"35=X\x0158=%b%d\x01" % (epoch, number)), number, 0
+        )
+        for epoch, count in ((b"first", 10), (b"second", 5))
+        for number in range(1, count + 1)
+    ]
+    channel = CapturedChannel(
+        Datagram(at * MS, group, 9_000, "10.0.0.1", each)
+        for at, each in enumerate(given)
+        for group in LINES
+    )
+    assert list(channel) == given
+    assert channel.lost == 0

@@ -87,6 +87,11 @@ def test_an_instrument_has_one_channel(
         ('"A-D"', '"D-A"', r":4: channel\[0\].carries\[0\].letters\[0\]: 'D-A' is an empty range"),
         ('"E-R"', '"D-R"', r":12: .*carried by equities-1 too"),
         ('letters = ["E-R", ["SN", ""]]', 'symbols = ["TSLA"]', r"TSLA is carried by equities-1"),
+        (
+            'content = "equities", letters = ["E-R", ["SN", ""]]',
+            'content = "fixed income", kinds = ["CORP"]',
+            r":18: .*the rest of 'fixed income' is carried by equities-2 too",
+        ),
         ("239.10.1.3", "10.0.0.1", r":19: .*is no multicast group"),
         ("239.10.1.3", "hello", r"is no multicast group"),
         ("239.10.3.1", "10.0.0.1", r"retransmission\[0\].line.group: .*is no multicast group"),
@@ -94,6 +99,12 @@ def test_an_instrument_has_one_channel(
             'server = "10.1.0.5:31900"',
             'server = "10.1.0.5:31900"\nrequests = { group = "239.10.4.1", port = 1 }',
             "takes requests by TCP already",
+        ),
+        ("10.1.0.5:31900", "nowhere", r":25: retransmission\[0\].server: 'nowhere' is no server"),
+        (
+            'server = "10.1.0.5:31900"',
+            'market_data = "10.1.0.5"',
+            r":25: retransmission\[0\].market_data: '10.1.0.5' is no server",
         ),
         (
             'line = { group = "239.10.3.1", port = 31001, source = "10.1.0.5" }',
@@ -123,6 +134,15 @@ def test_an_instrument_has_one_channel(
 def test_what_cannot_work_is_refused_with_its_line(old: str, new: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         channels(TEXT.replace(old, new, 1))
+
+
+def test_the_rest_of_some_kinds_may_be_apart_from_that_of_the_others() -> None:
+    made = channels(
+        TEXT.replace(
+            'content = "equities", letters = ["E-R", ["SN", ""]]', 'content = "fixed income"'
+        ).replace("equities-2", "others")
+    )
+    assert made.of("DE0001", "fixed income", "MUNI") is made.channels["others"]
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

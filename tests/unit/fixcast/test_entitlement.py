@@ -233,6 +233,14 @@ def test_a_silent_client_is_ended_and_a_silent_server_is_noticed() -> None:
     assert wired.clients[id].tick(START + 30 * SECOND) == []
 
 
+def test_a_client_whose_logon_is_not_answered_has_nothing_to_do_until_it_gives_up() -> None:
+    client = EntitlementClient("ann", PASSWORD, 10 * SECOND)
+    client.start(START)
+    assert client.tick(START + 10 * SECOND) == []
+    assert client.deadline_ns == START + 20 * SECOND
+    assert client.tick(client.deadline_ns) == [LoggedOut("the server was silent")]
+
+
 def test_who_does_not_log_on_is_ended() -> None:
     wired = Wired()
     assert wired.server.connected(1, "a", START) == []

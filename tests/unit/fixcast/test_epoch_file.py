@@ -33,10 +33,13 @@ def test_a_second_publisher_of_a_channel_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["rubbish", "[]", "{}", '{"numbering": -1, "next": 1}', '{"numbering": 1, "next": "x"}', "7"],
-)
+    [
+        "rubbish", "[]", "{}", "7", "\xff\x00", '{"numbering": -1, "next": 1}',
+        '{"numbering": 1, "next": "x"}', '{"numbering": 1, "next": Infinity}',
+    ],
+)  # fmt: skip
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "c.json").write_text(text)
+    (tmp_path / "c.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match="not a channel's sequence epoch"):
         EpochFile(tmp_path, "c").read()
 

@@ -7,6 +7,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.fixcast import exchange as module
 from feedhandler.fixcast.exchange import FixExchange, LossyLines
 from feedhandler.fixcast.exchange_plan import (
     FEED_NAME,
@@ -19,6 +20,7 @@ from feedhandler.fixcast.exchange_plan import (
 from feedhandler.ops.exchange import FIX, Options, fix_plan
 from feedhandler.replay.exchange.ledger import LedgerWriter, RecordKind, read_ledger
 from feedhandler.replay.exchange.ledger_check import Selection, check
+from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support import free_addresses
 from tests.support.fix_messages import sealed
 
@@ -88,6 +90,21 @@ def test_a_hole_is_lost_on_both_lines_and_kept_back_by_the_server(tmp_path: Path
     records = read_ledger(tmp_path / "sent").records
     assert len(records) == 100  # it was published all the same
     assert number in records["sequence"][records["service"] == service]
+
+
+def test_a_run_that_is_behind_stops_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = asyncio.Event()
+
+    class Stopping(FixMarket):
+        def next_message(self, time_ns: int) -> bytes:
+            stop.set()
+            return super().next_message(time_ns)
+
+    monkeypatch.setattr(module, "FixMarket", Stopping)
+    plan = FixExchangePlan(messages_per_s=1e9, port_base=free_addresses.exchange_port())
+    result = asyncio.run(FixExchange(plan, FEED).run(stop))
+    assert result.stopped
+    assert sum(result.messages.values()) == 1
 
 
 def test_what_is_published_is_in_the_ledger(tmp_path: Path) -> None:

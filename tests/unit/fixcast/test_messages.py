@@ -104,6 +104,13 @@ def test_a_datagram_is_read_up_to_what_is_wrong() -> None:
     assert read_datagram(message("35=4|34=5|123=Y|"), Frame())[1] is FixReject.NEW_SEQUENCE_MISSING
 
 
+@pytest.mark.parametrize("text", ["35=1|34=5|112=x|", "35=2|34=5|7=1|16=0|", "35=3|34=5|45=1|"])
+def test_the_sessions_other_messages_take_no_number(text: str) -> None:
+    good = FULL.application(GIVEN, 5, 9)
+    found, fault = read_datagram(message(text) + good + message(text), Frame())
+    assert ([each.body for each in found], fault) == ([good], FixReject.FINE)
+
+
 def cut(data: bytes, size: int) -> tuple[list[bytes], int]:
     """The messages of what comes in pieces of a size, and what is left."""
     cutter, found = Cutter(), []

@@ -165,6 +165,8 @@ def test_volumes_are_read_from_a_table(tmp_path: Path) -> None:
     assert read_volumes(path) == [Volume("equities", "IBM", 120), Volume("equities", "T", 7)]
     path.write_text("volume,symbol\n5,A\n")
     assert read_volumes(path) == [Volume("", "A", 5)]
+    path.write_text("symbol,volume\nA,5\n", encoding="utf-8-sig")  # as spreadsheets write it
+    assert read_volumes(path) == [Volume("", "A", 5)]
 
 
 @pytest.mark.parametrize(

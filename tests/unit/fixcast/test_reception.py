@@ -423,3 +423,34 @@ def test_where_the_epoch_is_announced_late_messages_are_no_new_one() -> None:
     assert channel.hear(*(app(number, epoch=5) for number in (2, 3, 4, 5))) == []
     assert channel.wait(10 * SECOND) == []
     assert channel.reception.counts["epochs"] == 0
+
+
+def test_an_epoch_that_is_recognised_has_the_end_that_it_announced() -> None:
+    channel = joined(epoch_wait_ns=SECOND)
+    for line in (A, B):
+        channel.hear(
+            says(Kind.LOGON, 1), app(1, "n1"), app(2, "n2"), says(Kind.LOGOUT, 3), line=line
+        )
+    assert channel.wait(SECOND) == [
+        NewEpoch(0, False),
+        Deliver(1, b"n1"),
+        Deliver(2, b"n2"),
+        Ended(3),
+    ]
+    assert channel.reception.state is State.ENDED
+    assert channel.wait(10 * SECOND) == []
+    events = channel.hear(says(Kind.LOGON, 1), app(1, "o1"), app(2, "o2"))
+    assert events[0] == NewEpoch(0, True)
+    assert channel.reception.state is State.ACTIVE
+
+
+def test_a_gap_fill_of_this_epoch_may_skip_any_number() -> None:
+    channel = Channel()
+    channel.hear(app(1, epoch=5))
+    skipped = Message(Kind.GAP_FILL, 2, b"", FAR, epoch=5)
+    assert channel.hear(skipped, app(FAR, epoch=5)) == [
+        Skipped(2, FAR - 1),
+        Deliver(FAR, b"m%d" % FAR),
+    ]
+    assert channel.hear(skipped, app(FAR, epoch=5), line=B) == []
+    assert channel.reception.counts["lost"] == 0

@@ -382,3 +382,17 @@ def test_a_keys_end_may_be_brought_forward_and_not_put_off() -> None:
 def test_a_secret_is_not_shown() -> None:
     assert "secret" not in repr(key())
     assert Kind.DATA == 0
+
+
+def test_a_key_whose_id_was_used_before_opens_what_is_sealed_with_it() -> None:
+    """As where all keys of a channel had ended: the next one has the first id again."""
+    again = ChannelKey(CHANNEL, 1, b"another secret".ljust(32), START)
+    rings = [ring(key(1, 0, START)), ring(key(1, 0, START))]
+    sealer, opener = Sealer(rings[0]), Opener(rings[1])
+    assert accepted(opener, sealer.seal(b"old", START - 1), now_ns=START - 1) == b"old"
+    for each in rings:
+        each.expire(START)
+        each.add(again)
+    assert accepted(opener, sealer.seal(b"new", START)) == b"new"
+    assert accepted(opener, sealer.seal(b"next", START)) == b"next"
+    assert opener.sessions == 1

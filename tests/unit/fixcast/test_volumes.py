@@ -113,6 +113,9 @@ def capture_of(path: Path, rows: list[tuple[float, tuple[str, int], bytes]]) -> 
 
 ONE, TWO, THREE = update(1, "X"), update(2, "X"), update(3, LONG)
 BEAT = sealed(b"35=0|34=3|")
+#: Messages with a field that has no value, behind the instruments that they name.
+FAULTY = sealed(f"35=X|34=1|55={LONG}|58=|".encode())
+SEVERAL_FAULTY = sealed(b"35=X|34=2|268=2|279=0|55=X|279=0|55=Y|58=|")
 #: What a capture has, and what each instrument weighs by that.
 FIX_CAPTURES = {
     "both lines, one message lost on A": (
@@ -134,6 +137,14 @@ FIX_CAPTURES = {
     "what is no FIX, and what names nothing": (
         [(1, A, b"hello"), (1, A, sealed(b"35=B|34=1|148=x|")), (1, A, ONE)],
         {"X": len(ONE)},
+    ),
+    "messages that have a fault behind their instruments": (
+        [(1, A, FAULTY + SEVERAL_FAULTY)],
+        {
+            LONG: len(FAULTY),
+            "X": len(SEVERAL_FAULTY) // 2,
+            "Y": -(-len(SEVERAL_FAULTY) // 2),
+        },
     ),
     "the same instrument on another group": (
         [(1, A, ONE), (1, OTHER, ONE + TWO)],

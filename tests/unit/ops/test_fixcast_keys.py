@@ -62,6 +62,30 @@ def test_a_folder_that_is_full_of_keys_is_left_as_it_is(tmp_path: Path) -> None:
     assert len(folder.ring(CHANNEL)) == KEYS_MAX
 
 
+def test_a_channel_that_gets_no_key_keeps_no_other_from_one(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path)
+    for id in range(1, KEYS_MAX + 1):
+        folder.add(key(id, channel="aaa"))
+    folder.add(key(1))
+    with pytest.raises(UsageError, match="channel aaa has 16 keys"):
+        keys.rotate(tmp_path, (), 60, 30, 0)
+    assert [each.id for each in folder.ring(CHANNEL).listed()] == [1, 2]
+
+
+def test_where_all_keys_have_ended_a_new_one_is_made_and_the_signer_stays(tmp_path: Path) -> None:
+    folder = KeyFolder(tmp_path)
+    keys.new(tmp_path, [CHANNEL], 0, True)
+    publishers = folder.publishers(CHANNEL)
+    (key,) = folder.ring(CHANNEL).listed()
+    folder.shorten(key, key.from_ns + 1)
+    with pytest.raises(UsageError, match="has no key") as error:
+        keys.rotate(tmp_path, [CHANNEL], 60, 30, 0)
+    assert "keys new" in error.value.hint
+    keys.new(tmp_path, [CHANNEL], 0, True)
+    assert len(folder.ring(CHANNEL)) == 1
+    assert folder.publishers(CHANNEL) == publishers
+
+
 def source(folder: Path) -> keys._Source:
     """Write a server's files; return what reads them."""
     text = "".join(DEFINITION.format(id=id) for id in ("aaa", CHANNEL))

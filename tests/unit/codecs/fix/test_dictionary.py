@@ -105,6 +105,7 @@ def test_what_is_no_dictionary_of_ours_is_refused_with_the_reason(
         ("<fix", "unclosed|no element"),
         ("<fix/>", "has no header"),
         ("<fix><fields><field name='a' number='x' type='INT'/></fields></fix>", "is no tag"),
+        ("<fix><fields><field name='a' number='²' type='INT'/></fields></fix>", "is no tag"),
         ("<fix><fields><field name='a' number='1'/></fields></fix>", "has no type"),
         ("<fix><header><field name='a'/></header></fix>", "no field 'a'"),
         ("<fix><header><component name='a'/></header></fix>", "no component 'a'"),
@@ -136,10 +137,25 @@ def test_files_that_cannot_be_read_are_the_operators_fault(
         load_dictionary("fix44")
 
 
-def test_a_tag_beyond_the_table_is_refused() -> None:
-    text = SMALL.replace("[parts]", '70000 = "Far STRING"\n[parts]')
-    with pytest.raises(ConfigError, match="above 65535"):
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        ('70000 = "Far STRING"', "70000 is above 65535"),
+        ('0 = "None STRING"', "A: 0 is no tag"),
+        ('-5 = "Below STRING"', "-5 is no tag"),
+        ('95 = "RawDataLength LENGTH >-96"', "-96 is no tag"),
+        ('95 = "RawDataLength LENGTH >99999999999"', "99999999999 is above 65535"),
+    ],
+)
+def test_a_tag_beyond_the_table_is_refused(field: str, complaint: str) -> None:
+    text = SMALL.replace("[parts]", f"{field}\n[parts]")
+    with pytest.raises(ConfigError, match=complaint):
         read_toml(text, "ours.toml").table  # noqa: B018 - made when it is asked for
+
+
+def test_a_type_of_two_letters_that_are_more_bytes_is_never_met() -> None:
+    text = SMALL + '"éé" = "Far: 35"\nW = "Near: 35"'
+    assert read_toml(text, "ours.toml").table.scopes
 
 
 def test_the_page_tells_every_reason() -> None:

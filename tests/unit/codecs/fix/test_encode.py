@@ -70,6 +70,18 @@ def test_what_no_message_can_hold_is_refused(given: Any, complaint: str) -> None
         encode(given)
 
 
+def test_a_value_that_is_refused_leaves_nothing_in_the_message(fix: dict[str, Any]) -> None:
+    writer = fix["encode"].MessageWriter(b"FIX.4.4")
+    writer.begin(b"X")
+    writer.put_number(34, 7)
+    for wrong in (b"", b"AB\x01C"):
+        with pytest.raises(UsageError):
+            writer.put_bytes(55, wrong)
+    writer.put_bytes(48, b"ABC")
+    writer.finish()
+    assert writer.message() == encode([(35, "X"), (34, 7), (48, "ABC")], b"FIX.4.4")
+
+
 def test_the_writer_writes_the_same_message_again_and_again(fix: dict[str, Any]) -> None:
     writer = fix["encode"].MessageWriter(b"FIX.4.4")
     constant = field_text([(49, "PUB"), (56, "TOPIC")])

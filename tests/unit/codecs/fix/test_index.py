@@ -159,6 +159,27 @@ def test_entries_are_listed_with_their_groups_and_the_entries_around_them(
     assert sum(map(len, lists)) == sum(parent == 0 for _, parent, _, _ in expected)
 
 
+def test_a_users_tag_before_the_first_entry_is_of_what_the_group_is_in(
+    fix: dict[str, Any],
+) -> None:
+    table = of_twin(fix, DICTIONARY)
+    index, frame = fix["index"].FieldIndex(table), fix["framing"].Frame()
+    many = sealed(W + b"55=A|268=3|269=0|453=1|5001=x|448=a|447=D|269=1|269=2|")
+    one = sealed(W + b"55=A|268=1|5001=x|269=0|453=1|448=b|447=D|270=1|")
+    for message in (many, one):
+        answer = fix["index"].read_message(table, message, 0, len(message), frame, index)
+        assert answer == FixReject.FINE
+    found = list(zip(index.tags[: index.count], index.entries, strict=False))
+    assert found[7:] == [
+        (268, 0), (5001, 0), (269, 1), (453, 1), (448, 2), (447, 2), (270, 1), (10, 0)
+    ]  # fmt: skip
+    tree = dict(index.tree(one))
+    assert tree[5001] == b"x"
+    assert tree[268] == [
+        [(269, b"0"), (453, [[(448, b"b"), (447, b"D")]]), (270, b"1")],
+    ]
+
+
 def test_a_count_that_lies_is_reported_with_both_numbers(fix: dict[str, Any]) -> None:
     _, index = index_of(fix, X + b"268=3|279=0|269=0|279=1|")
     assert (index.declared, index.found) == (3, 2)

@@ -18,6 +18,7 @@ from feedhandler.retrans.fix.market_data import (
     utc_ns,
     utc_text,
 )
+from feedhandler.retrans.fix.market_data_client import Complete, MarketDataClient
 from feedhandler.retrans.fix.market_data_requests import (
     MarketDataServer,
     MarketDataSession,
@@ -444,6 +445,27 @@ def test_a_message_concerns_what_its_entries_name(
 ) -> None:
     data = refresh("279=0|269=0|278=x|55=A|270=1")
     assert concerns(data, securities, types) is concerned
+
+
+@pytest.mark.parametrize("securities", [(), (b"A",), (b"B",)])
+def test_a_message_with_a_faulty_field_comes_as_it_was_published(
+    securities: tuple[bytes, ...],
+) -> None:
+    client, requester = Client(), MarketDataClient(FORMAT)
+    faulty = client.channel.publish(refresh("279=0|269=0|278=o11|55=A|58=|"))
+    requester.connected(0)
+    requester.ask("c", 0, securities=securities, begin_ns=OPENING)
+    requester.tick(0)
+    out = client.session.feed(requester.data_to_send(), 0)
+    while client.session.deadline_ns <= 0:
+        out += client.session.tick(0)
+    (complete,) = requester.feed(out, 1)
+    assert isinstance(complete, Complete)
+    expected = [each for each in client.channel.bodies.values() if not securities or (
+        b"\x0155=%b\x01" % securities[0] in each
+    )]  # fmt: skip
+    assert complete.messages == expected
+    assert (client.channel.bodies[faulty] in expected) is (securities != (b"B",))
 
 
 @pytest.mark.parametrize("tag", [0, 35, 262, 10**9])

@@ -195,3 +195,13 @@ def test_what_is_withheld_before_anybody_asks_in_a_new_epoch_stays_so() -> None:
     channel.store.append(1, 2, b"m1", 0, 2)
     channel.withhold(1, 1)
     assert ask(server(channel), 1, 1) == []
+
+
+def test_what_was_left_out_last_is_skipped_though_nothing_follows_it() -> None:
+    channel = served(last=3)
+    channel.skip(4, 6)
+    assert texts(ask(server(channel), 3, 6)) == [b"m3", b"fill 4-7"]
+    assert texts(ask(server(channel), 2, 0, now_ns=100 * MS)) == [b"m2", b"m3", b"fill 4-7"]
+    made = server(channel)
+    assert ask(made, 7, 7) == ask(made, 7, 0) == []
+    assert made.counts["too_high"] == 2
