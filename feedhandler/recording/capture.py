@@ -251,7 +251,8 @@ class Capturing:
         try:
             reason = self._write_until_the_end()
             self._receiver.stop()
-            self._turn()
+            while self._turn():
+                pass
             self._files.finish("")
             self._reason = reason
         except BaseException as error:
@@ -264,22 +265,26 @@ class Capturing:
     def _write_until_the_end(self) -> EndReason:
         settings = self._settings
         while True:
-            self._turn()
+            more = self._turn()
             if settings.packets_max and self._series.writer.packets >= settings.packets_max:
                 return "count"
             if settings.duration_ns and time.monotonic_ns() >= self._deadline_ns:
                 return "duration"
-            if self._stopping.wait(POLL_S):
+            if self._stopping.wait(0 if more else POLL_S):
                 return "signal"
-            if not self._receiver.running:
+            if not more and not self._receiver.running:
                 raise self._receiver.error or RuntimeError("the receive thread has ended")
 
-    def _turn(self) -> None:
-        """Write everything that the ring holds into files."""
+    def _turn(self) -> bool:
+        """Write as much of the ring as one buffer or one file takes; return whether there is more.
+
+        No more at a time: where packets come faster than the disk takes them, the ring never gets
+        empty, and the end is still to be heeded.
+        """
         now_ns = time.time_ns()
-        while self._series.write_some(self._files, now_ns):
-            pass
+        more = self._series.write_some(self._files, now_ns)
         self._files.tick(now_ns)
+        return more
 
     def _give_up(self) -> None:
         """End what can still be ended after a fault."""

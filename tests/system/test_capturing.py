@@ -175,6 +175,28 @@ def test_a_count_ends_it_to_the_packet(
     assert (account.written, account.lost) == (70, 0)
 
 
+@pytest.mark.parametrize(("duration_ns", "reason"), [(1, "duration"), (0, "signal")])
+def test_packets_that_come_faster_than_the_disk_takes_them_do_not_hold_the_end_back(
+    tmp_path: Path,
+    lines: tuple[Line, Line],
+    monkeypatch: pytest.MonkeyPatch,
+    duration_ns: int,
+    reason: str,
+) -> None:
+    capturing = Capturing(Settings(lines=lines, path=tmp_path / "x.pcap", duration_ns=duration_ns))
+    turns = itertools.count()
+
+    def behind(files: Any, now_ns: int) -> bool:
+        assert next(turns) < 100_000, "the end is not heeded"
+        return capturing._receiver.running
+
+    monkeypatch.setattr(capturing._series, "write_some", behind)
+    if reason == "signal":
+        capturing.stop()
+    capturing.start()
+    assert ended(capturing).reason == reason
+
+
 def test_a_duration_ends_it_and_an_empty_capture_is_a_capture(
     tmp_path: Path, lines: tuple[Line, Line]
 ) -> None:
