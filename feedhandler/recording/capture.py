@@ -133,6 +133,7 @@ class Capturing:
         )
         # They outlive the receiver's own, so that the last drops can be read.
         self._sockets = [each.dup() for each in self._receiver.sockets]
+        self._last_drops: list[int] | None = None
         self._buffers = self._receiver.receive_buffers()
         self._series.refused = lambda: self._receiver.tap_drops
         self._folder = settings.path.parent
@@ -215,10 +216,12 @@ class Capturing:
         )
 
     def _kernel_drops(self, number: int) -> int:
-        """Return the socket's drops.
+        """Return the socket's drops, up to the end of the capture.
 
         Where it is closed, they are the receive thread's last reading.
         """
+        if self._last_drops is not None:
+            return self._last_drops[number]
         try:
             meminfo = self._sockets[number].getsockopt(
                 socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size
@@ -250,7 +253,7 @@ class Capturing:
         """Write until something ends the capture; no exception leaves the thread."""
         try:
             reason = self._write_until_the_end()
-            self._receiver.stop()
+            self._stop_receiving()
             while self._turn():
                 pass
             self._files.finish("")
@@ -286,9 +289,18 @@ class Capturing:
         self._files.tick(now_ns)
         return more
 
+    def _stop_receiving(self) -> None:
+        """Stop the receive thread, and leave the groups.
+
+        What the kernel drops of later datagrams is no loss of the capture.
+        """
+        self._receiver.stop()
+        self._last_drops = [self._kernel_drops(number) for number in range(len(self._sockets))]
+        self._close_sockets()
+
     def _give_up(self) -> None:
         """End what can still be ended after a fault."""
-        for work in (self._receiver.stop, lambda: self._files.finish("")):
+        for work in (self._stop_receiving, lambda: self._files.finish("")):
             try:
                 work()
             except Exception as error:

@@ -175,6 +175,23 @@ def test_a_count_ends_it_to_the_packet(
     assert (account.written, account.lost) == (70, 0)
 
 
+def test_what_comes_behind_the_end_is_neither_received_nor_lost(
+    tmp_path: Path, lines: tuple[Line, Line], sender: socket.socket
+) -> None:
+    where = (lines[0].group, lines[0].port)
+    path = tmp_path / "x.pcap"
+    capturing = Capturing(
+        Settings(lines=lines, path=path, packets_max=1, receive_buffer_bytes=4_096)
+    )
+    capturing.start()
+    sender.sendto(b"one", where)
+    assert capturing.wait(PATIENCE_S)
+    for _ in range(200):
+        sender.sendto(bytes(1_000), where)
+    account = ended(capturing)
+    assert (account.received, account.written, account.lost) == (1, 1, 0)
+
+
 @pytest.mark.parametrize(("duration_ns", "reason"), [(1, "duration"), (0, "signal")])
 def test_packets_that_come_faster_than_the_disk_takes_them_do_not_hold_the_end_back(
     tmp_path: Path,
