@@ -177,8 +177,9 @@ class Capturing:
         lines = tuple(map(self._line_account, range(len(self._settings.lines))))
         received = sum(line.packets for line in lines)
         ring_drops = self._receiver.tap_drops
-        # Laid out, but lost with a failed write or a block that was never written.
-        unwritten = self._series.writer.packets - self._files.packets if self.error else 0
+        wanted = min(received - ring_drops, self._settings.packets_max or NO_LIMIT)
+        # Lost with a failed write, a block that was never written, or the ring behind it.
+        unwritten = wanted - self._files.packets if self.error else 0
         left = received - ring_drops - self._files.packets - unwritten
         return Account(
             path=str(self._settings.path),
