@@ -2,9 +2,18 @@
 
 import asyncio
 import itertools
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from feedhandler.codecs import load_feed
 from feedhandler.ops.replay import tcp
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.replay.playing.pace import parse_pace
+from feedhandler.replay.playing.tcp_line import TcpFrames
+
+UTP = load_feed("euronext-utp-md")
 
 
 class Followed:
@@ -27,3 +36,27 @@ async def test_a_signal_is_heeded_while_everything_is_late() -> None:
     due = zip(itertools.repeat(0, frames), itertools.repeat([b"frame"]), strict=False)
     assert not await tcp._send(server, next(due), due, stop)
     assert len(server.sent) <= tcp.BURST + 1
+
+
+def capture(path: Path, *services: int) -> Path:
+    """A capture with a packet of each service in turn."""
+    with CaptureWriter(path) as writer:
+        for number, service in enumerate(services, 1):
+            message = UTP.encode_message(230)
+            packet = UTP.encode_packet(sequence=number, service=service, messages=[message])
+            writer.write(number * 1_000, "239.1.1.1", 5_001, packet)
+    return path
+
+
+async def test_a_signal_is_heeded_while_nothing_of_the_line_comes(tmp_path: Path) -> None:
+    mine, other = (
+        next(Capture(capture(tmp_path / f"{service}.pcap", service)).batches())
+        for service in (101, 102)
+    )
+    source: Any = SimpleNamespace(batches=lambda: itertools.chain([mine], [other] * 1_000))
+    due = tcp._due(source, parse_pace("flat"), TcpFrames(UTP, "length"))
+    server: Any = Followed()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_soon(stop.set)
+    assert not await tcp._send(server, next(due), due, stop)
+    assert len(server.sent) == 1
