@@ -75,7 +75,8 @@ def run(options: Options) -> int:
             tcp as replay_tcp,  # the servers of retrans: not for every replay
         )
 
-        return replay_tcp.run(source, options.pace, options.tcp)
+        code = replay_tcp.run(source, options.pace, options.tcp)
+        return ExitCode.FOUND if _complain_of_captures(source) else code
     lines = _lines(source, options)
     if options.dry_run or options.write is not None:
         return _without_sending(source, lines, options)
