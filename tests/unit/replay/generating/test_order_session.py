@@ -73,6 +73,13 @@ def test_the_same_seed_gives_the_same_orders_and_another_does_not():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("rate", [0.01, 1.0, 3.0, 100.0])
+def test_actions_come_at_the_rate_that_was_asked_for_however_slow(rate):
+    orders = OrderFlow(5, start_ns=START_NS, instruments=1_000, messages_per_s=rate)
+    *_, last = islice(orders.actions(), 2_000)
+    assert (last.time_ns - START_NS) / 2_000 == pytest.approx(SECOND_NS / rate, rel=0.1)
+
+
 def test_books_never_cross_and_nothing_happens_to_an_order_that_is_gone():
     resting: dict[int, list] = {}
     for action in simple(iter(flow())):
