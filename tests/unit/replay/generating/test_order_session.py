@@ -133,6 +133,19 @@ def test_an_idle_channel_sends_heartbeats():
     assert len(session.step(10**8)) >= 5
 
 
+@pytest.mark.parametrize("rate", [4, 2_000])
+def test_the_same_packets_come_whatever_the_steps(rate):
+    made = []
+    for step_ns in (10_000_000, SECOND_NS, 4 * SECOND_NS):
+        session = OrderSession(
+            load_feed("memx-memoir"), 3, instruments=2, messages_per_s=rate, heartbeat_ns=10**8
+        )
+        steps = range(step_ns, 4 * SECOND_NS + 1, step_ns)
+        made.append([each for until_ns in steps for each in session.step(until_ns)])
+    assert made[0] == made[1] == made[2]
+    assert [each.due_ns for each in made[0]] == sorted(each.due_ns for each in made[0])
+
+
 def test_a_feed_without_a_writer_is_refused():
     with pytest.raises(UsageError, match="no orders are generated for otc-link-ats"):
         OrderSession(load_feed("otc-link-ats"), 1)
