@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.replay.captures.records import PAYLOAD_BYTES_MAX
 from feedhandler.replay.generating.instruments import INSTRUMENTS_MAX
 from feedhandler.replay.generating.packets import SERVICES
 
@@ -36,6 +37,8 @@ BODY_BOUNDS = {"102": (44.0, 64.0), "104": (64.0, BODY_BYTES_MAX), "105": (108.0
 
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+#: Two seconds at most: a tape counts a skew in nanoseconds of 31 bits.
+Skew = Annotated[int, Meta(ge=0, le=2_000_000)]
 
 
 class Service(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +70,7 @@ class Minute(Struct, frozen=True, forbid_unknown_fields=True):
 class Lines(Struct, frozen=True, forbid_unknown_fields=True):
     """The two lines: B's copy comes `skew_us[0]` to `skew_us[1]` microseconds after A's."""
 
-    skew_us: tuple[Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0)]] = (20, 180)
+    skew_us: tuple[Skew, Skew] = (20, 180)
     loss_a: Share = 0.0
     loss_b: Share = 0.0
 
@@ -94,7 +97,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     services: dict[str, Service]
     repeats: Repeats
     lines: Lines = Lines()
-    heartbeat_s: Annotated[float, Meta(ge=0.01)] = 1.0
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=2 * 86_400)] = 1.0
     #: The leased line that carries everything, in bits of Ethernet frames; 0: as fast as can be.
     line_mbps: Annotated[float, Meta(ge=0)] = 0.0
     #: A stationary stretch: this rate, and nothing of the day's shape.
@@ -166,6 +169,12 @@ def _complaints(profile: Profile) -> Iterator[str]:
             yield (
                 f"service {name} has {service.payload_bytes:g} bytes a packet, "
                 f"possible are {low + 16:g} to {high + 16:g}"
+            )
+    for second in profile.seconds:
+        if second.payload_bytes > PAYLOAD_BYTES_MAX:
+            yield (
+                f"second {second.at} has {second.payload_bytes:g} bytes a packet, "
+                f"possible are up to {PAYLOAD_BYTES_MAX:,}"
             )
     for name in ("103", "104", "106"):
         if name not in profile.services or not profile.services[name].packets:
