@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from feedhandler.replay.generating.traffic_ledger import SECONDS, TrafficLedger
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.generating.traffic_ledger import (
+    SECONDS,
+    SECONDS_MAX,
+    TrafficLedger,
+)
 
 SECOND_NS = 1_000_000_000
 
@@ -29,3 +34,9 @@ def test_a_session_may_last_for_days(last: int) -> None:
     assert minutes["packets"]["102"][0] == minutes["packets"]["102"][-1] == 2
     assert len(minutes["packets"]["102"]) == last // 60
     assert [peak["packets"] for peak in ledger.peaks(by_bytes=False)] == [2, 2]
+
+
+def test_a_session_that_would_fill_the_memory_is_refused() -> None:
+    ledger = TrafficLedger(0, "UTC")
+    with pytest.raises(UsageError, match="more than 32 days"):
+        ledger.count(np.zeros(100, np.uint8), block(SECONDS_MAX))
