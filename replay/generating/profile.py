@@ -45,7 +45,7 @@ class Service(Struct, frozen=True, forbid_unknown_fields=True):
     """A service, or all refreshes: packets of the session, all lines, and their mean payload.
     `messages` is a refresh packet's mean; elsewhere it follows from the payload."""
 
-    packets: Annotated[int, Meta(ge=0)]
+    packets: Annotated[int, Meta(ge=0, le=10_000_000_000)]
     payload_bytes: Positive
     messages: Annotated[float, Meta(ge=0)] = 0.0
 
@@ -54,7 +54,7 @@ class Second(Struct, frozen=True, forbid_unknown_fields=True):
     """A second with a size of its own: packets on all lines, and their mean payload."""
 
     at: str
-    packets: Annotated[int, Meta(gt=0)]
+    packets: Annotated[int, Meta(gt=0, le=1_000_000_000)]
     payload_bytes: Positive
     #: Books are sent again in this second: its packets are those.
     books: bool = False
@@ -64,7 +64,7 @@ class Minute(Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the day's shape: packets a minute from here on, in a straight line to the next."""
 
     at: str
-    packets: Annotated[float, Meta(ge=0)]
+    packets: Annotated[float, Meta(ge=0, le=1_000_000_000)]
 
 
 class Lines(Struct, frozen=True, forbid_unknown_fields=True):

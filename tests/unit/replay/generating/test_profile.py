@@ -63,6 +63,7 @@ def services(**changes: Any) -> dict[str, Any]:
         ({"seconds": [{"at": "09:00:00", "packets": 9, "payload_bytes": 99}] * 2}, "twice"),
         ({"seconds": [{"at": "09:00:00", "packets": 9, "payload_bytes": 70_000}]},
          "second 09:00:00 has 70000 bytes a packet, possible are up to 65,507"),
+        ({"minutes": [{"at": "09:00", "packets": 1e18}]}, "`float` <= 1000000000"),
         ({"lines": {"skew_us": [0, 3_000_000]}}, "`int` <= 2000000"),
         ({"heartbeat_s": 1e300}, "`float` <= 172800"),
         ({"repeats": {"within_1_ms": 0.9, "within_10_ms": 0.8}}, "fewer repeats within 10 ms"),
