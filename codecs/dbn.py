@@ -8,7 +8,7 @@ Source: the DBN specification, "Schemas and data formats"; its own library is th
 """
 
 from collections.abc import Mapping, Sized
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -248,13 +248,15 @@ _INSTRUMENT_ID, _RAW_SYMBOL = 0, 1
 
 
 def encode_metadata(
-    dataset: str, schema: Schema, start_ns: int, end_ns: int, symbols: Mapping[int, str], day: date
+    dataset: str, schema: Schema, start_ns: int, end_ns: int, symbols: Mapping[int, str]
 ) -> bytes:
     """Return what stands in front of the records of a file.
 
-    `symbols` are the names of instruments by their `instrument_id`, good on `day`; several may have
-    one name. Text that is too long is cut.
+    `symbols` are the names of instruments by their `instrument_id`, good on each day (in UTC, as
+    DBN counts them) from `start_ns` to `end_ns`; several may have one name. Text that is too long
+    is cut.
     """
+    days = _day_of(start_ns), _day_of(end_ns) + timedelta(days=1)
     fixed = b"".join(
         (
             _text(dataset, _DATASET_BYTES),
@@ -272,7 +274,7 @@ def encode_metadata(
     for number, name in symbols.items():
         numbers.setdefault(_text(name, SYMBOL_BYTES), []).append(number)
     body = fixed + _count(numbers) + b"".join(numbers) + bytes(8)  # none in part, none not found
-    body += _count(numbers) + b"".join(_mapping(name, numbers[name], day) for name in numbers)
+    body += _count(numbers) + b"".join(_mapping(name, numbers[name], *days) for name in numbers)
     body += bytes(-len(body) % 8)
     return b"DBN" + bytes((VERSION,)) + len(body).to_bytes(4, "little") + body
 
@@ -437,10 +439,15 @@ def _walk(body: bytes) -> RecordBody:
     return RecordBody(np.frombuffer(b"".join(kept), dtype), symbols)
 
 
-def _mapping(name: bytes, numbers: list[int], day: date) -> bytes:
-    """Return the intervals of one day in which `name` is each instrument of these numbers."""
-    begins = int(f"{day:%Y%m%d}").to_bytes(4, "little")
-    ends = int(f"{day + timedelta(days=1):%Y%m%d}").to_bytes(4, "little")
+def _day_of(time_ns: int) -> date:
+    """Return the day in UTC."""
+    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).date()
+
+
+def _mapping(name: bytes, numbers: list[int], first: date, end: date) -> bytes:
+    """Return the intervals from a day to before another in which `name` is each instrument of these
+    numbers."""
+    begins, ends = (int(f"{day:%Y%m%d}").to_bytes(4, "little") for day in (first, end))
     return (
         name
         + _count(numbers)

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed, Work, refuse_beside
+from feedhandler.cli.options import (
+    Json,
+    Loss,
+    LossA,
+    LossB,
+    Overwrite,
+    Seed,
+    Work,
+    is_given,
+    refuse_beside,
+)
 from feedhandler.terminal import arguments
 
 Out = Annotated[
@@ -117,6 +127,7 @@ def generate(
     if rate is not None:
         refuse_beside(context, "beside --rate", "scale", hint="leave one of them out")
     losses = (loss if loss_a is None else loss_a, loss if loss_b is None else loss_b)
+    says_losses = any(is_given(context, name) for name in ("loss", "loss_a", "loss_b"))
     options = ops.Options(
         out=out,
         feed=feed.value,
@@ -128,7 +139,7 @@ def generate(
         duration_s=None if not duration else duration / 1e9,
         seed=seed,
         refresh=refresh,
-        losses=losses if any(losses) else None,
+        losses=losses if says_losses else None,
         overwrite=overwrite,
         as_json=as_json,
     )

@@ -125,6 +125,11 @@ def refuse_beside(
 ) -> None:
     """Refuse options that say nothing beside this one, instead of passing over them."""
     for other in others:
-        source = context.get_parameter_source(other)
-        if source is not None and source.name == "COMMANDLINE":
+        if is_given(context, other):
             raise UsageError(f"--{other.replace('_', '-')} says nothing {option}", hint)
+
+
+def is_given(context: typer.Context, option: str) -> bool:
+    """Return whether an option is on the command line, be it with its default's value."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"

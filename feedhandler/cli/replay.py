@@ -243,7 +243,7 @@ def replay(
     options = ops.Options(
         captures=tuple(captures),
         feed=feed,
-        lines=tuple(line for line in (line_a, line_b) if line is not None),
+        lines=(line_a, line_b) if line_a is not None or line_b is not None else (),
         as_recorded=as_recorded,
         maps=arguments.line_maps(maps or ()),
         tcp=tcp,

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from feedhandler.codecs import Feed, ReferenceData, load_feed
 from feedhandler.codecs.bad_packet import BadPacket
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.explain import explain
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
@@ -56,7 +56,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Decode; `FOUND` where the capture is cut short or holds packets that are not the feed's."""
+    """Decode; `FOUND` where the capture is cut short, damaged, or holds what is not the feed's."""
     feed = load_feed(options.feed)
     if options.records or options.form:
         return _run_records(feed, options)
@@ -68,13 +68,15 @@ def run(options: Options) -> int:
     write_line = _json_line if options.as_json else _text_line
     shown = 0
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
-        for message in decoder.messages(_watched(capture, advance)):
+        read = _Read(capture, advance)
+        for message in decoder.messages(iter(read)):
             sys.stdout.write(write_line(message))
             shown += 1
             if shown == options.limit:
                 break
     report_reading(capture)
-    cut = shown != options.limit and complain_if_cut(capture)
+    is_whole = not options.limit or shown < options.limit
+    cut = is_whole and read.complain()
     for name, (found, described) in feed.longer.items():
         complain(
             f"{name}: {found} bytes where {described} are described: what is behind them is unread",
@@ -89,7 +91,7 @@ def run(options: Options) -> int:
     if decoder.rejected and not decoder.packets:
         # Another feed's capture: the faults of single packets do not matter.
         count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
-        hint = fitting_hint(first_payloads(capture)) or "see --feed"
+        hint = fitting_hint(first_payloads(read)) or "see --feed"
         complain(f"{count:,} datagrams are no {feed.name} packets: {reasons}", hint)
     else:
         for reason, count in decoder.rejected.items():
@@ -123,8 +125,9 @@ def _run_records(feed: Feed, options: Options) -> int:
             raise UsageError(f"cannot write {options.out}: no such folder", "make it, or see --out")
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
+        read = _Read(capture, advance)
         source = write_records(
-            _watched(capture, advance),
+            iter(read),
             feed,
             options.records or "mbo",
             options.form or "csv",
@@ -132,7 +135,7 @@ def _run_records(feed: Feed, options: Options) -> int:
             options.day,
         )
     report_reading(capture)
-    cut = complain_if_cut(capture)
+    cut = read.complain()
     if source.rejected:
         complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
     if source.refreshes:
@@ -213,12 +216,29 @@ class Decoder:
         return message
 
 
-def _watched(capture: Capture, advance: Any) -> Iterator[Datagram]:
-    """Yield the capture's datagrams, and move the progress bar along."""
-    for number, datagram in enumerate(capture):
-        if number % PROGRESS_PACKETS == 0:
-            advance(completed=capture.share_done)
-        yield datagram
+class _Read:
+    """The datagrams of a capture up to its damage, if it has any; moves the progress bar along."""
+
+    def __init__(self, capture: Capture, advance: Any) -> None:
+        self._capture = capture
+        self._advance = advance
+        self._damage: PeerError | None = None
+
+    def __iter__(self) -> Iterator[Datagram]:
+        try:
+            for number, datagram in enumerate(self._capture):
+                if number % PROGRESS_PACKETS == 0:
+                    self._advance(completed=self._capture.share_done)
+                yield datagram
+        except PeerError as error:
+            self._damage = error
+
+    def complain(self) -> bool:
+        """Report a capture that is cut short or damaged; return whether it is."""
+        if self._damage is not None:
+            complain(self._damage.message, "all before it was read")
+            return True
+        return complain_if_cut(self._capture)
 
 
 def _json_line(message: dict[str, Any]) -> str:

@@ -63,9 +63,8 @@ def write_records(
 
 
 def _write_dbn(kept: IO[bytes], file: IO[bytes], source: CaptureRecords, schema: Schema) -> None:
-    day = source.day_of(source.first_ns)
     name = source.records.normaliser.feed.name
-    head = encode_metadata(name, schema, source.first_ns, source.last_ns, source.names(), day)
+    head = encode_metadata(name, schema, source.first_ns, source.last_ns, source.names())
     file.write(head)
     shutil.copyfileobj(kept, file)
 

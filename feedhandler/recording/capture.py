@@ -133,6 +133,7 @@ class Capturing:
         )
         # They outlive the receiver's own, so that the last drops can be read.
         self._sockets = [each.dup() for each in self._receiver.sockets]
+        self._last_drops: list[int] | None = None
         self._buffers = self._receiver.receive_buffers()
         self._series.refused = lambda: self._receiver.tap_drops
         self._folder = settings.path.parent
@@ -176,8 +177,9 @@ class Capturing:
         lines = tuple(map(self._line_account, range(len(self._settings.lines))))
         received = sum(line.packets for line in lines)
         ring_drops = self._receiver.tap_drops
-        # Laid out, but lost with a failed write or a block that was never written.
-        unwritten = self._series.writer.packets - self._files.packets if self.error else 0
+        wanted = min(received - ring_drops, self._settings.packets_max or NO_LIMIT)
+        # Lost with a failed write, a block that was never written, or the ring behind it.
+        unwritten = wanted - self._files.packets if self.error else 0
         left = received - ring_drops - self._files.packets - unwritten
         return Account(
             path=str(self._settings.path),
@@ -215,10 +217,12 @@ class Capturing:
         )
 
     def _kernel_drops(self, number: int) -> int:
-        """Return the socket's drops.
+        """Return the socket's drops, up to the end of the capture.
 
         Where it is closed, they are the receive thread's last reading.
         """
+        if self._last_drops is not None:
+            return self._last_drops[number]
         try:
             meminfo = self._sockets[number].getsockopt(
                 socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size
@@ -250,8 +254,9 @@ class Capturing:
         """Write until something ends the capture; no exception leaves the thread."""
         try:
             reason = self._write_until_the_end()
-            self._receiver.stop()
-            self._turn()
+            self._stop_receiving()
+            while self._turn():
+                pass
             self._files.finish("")
             self._reason = reason
         except BaseException as error:
@@ -264,26 +269,39 @@ class Capturing:
     def _write_until_the_end(self) -> EndReason:
         settings = self._settings
         while True:
-            self._turn()
+            more = self._turn()
             if settings.packets_max and self._series.writer.packets >= settings.packets_max:
                 return "count"
             if settings.duration_ns and time.monotonic_ns() >= self._deadline_ns:
                 return "duration"
-            if self._stopping.wait(POLL_S):
+            if self._stopping.wait(0 if more else POLL_S):
                 return "signal"
-            if not self._receiver.running:
+            if not more and not self._receiver.running:
                 raise self._receiver.error or RuntimeError("the receive thread has ended")
 
-    def _turn(self) -> None:
-        """Write everything that the ring holds into files."""
+    def _turn(self) -> bool:
+        """Write as much of the ring as one buffer or one file takes; return whether there is more.
+
+        No more at a time: where packets come faster than the disk takes them, the ring never gets
+        empty, and the end is still to be heeded.
+        """
         now_ns = time.time_ns()
-        while self._series.write_some(self._files, now_ns):
-            pass
+        more = self._series.write_some(self._files, now_ns)
         self._files.tick(now_ns)
+        return more
+
+    def _stop_receiving(self) -> None:
+        """Stop the receive thread, and leave the groups.
+
+        What the kernel drops of later datagrams is no loss of the capture.
+        """
+        self._receiver.stop()
+        self._last_drops = [self._kernel_drops(number) for number in range(len(self._sockets))]
+        self._close_sockets()
 
     def _give_up(self) -> None:
         """End what can still be ended after a fault."""
-        for work in (self._receiver.stop, lambda: self._files.finish("")):
+        for work in (self._stop_receiving, lambda: self._files.finish("")):
             try:
                 work()
             except Exception as error:

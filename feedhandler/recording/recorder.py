@@ -346,10 +346,12 @@ class Recorder:
         """Write until `stop` or until there is no room; no exception leaves the thread."""
         assert self._files is not None
         files = self._files
+        more = False
         try:
-            while not self._stopping.wait(POLL_S):
-                self._turn(files)
-            self._turn(files)
+            while not self._stopping.wait(0 if more else POLL_S):
+                more = self._turn(files)
+            while self._turn(files):
+                pass
             self._end(files, "ended", "")
         except Full as full:
             self._end(files, "stopped", str(full))
@@ -366,13 +368,16 @@ class Recorder:
         for series in self._series.values():
             series.discard()
 
-    def _turn(self, files: RecordingFiles) -> None:
-        """Write everything that the taps hold into the files."""
+    def _turn(self, files: RecordingFiles) -> bool:
+        """Write as much of each tap as one buffer or one file takes; return whether there is more.
+
+        No more at a time: where packets of one series come faster than the disk takes them, its tap
+        never gets empty, and the other series and the ends of files still have their turn.
+        """
         now_ns = self._clock_ns()
-        for series in self._series.values():
-            while series.write_some(files, now_ns):
-                pass
+        more = [series.write_some(files, now_ns) for series in self._series.values()]
         files.tick(now_ns)
+        return any(more)
 
     def _end(self, files: RecordingFiles, state: str, reason: str) -> None:
         """Close the files, whatever happened, and note the state and its reason."""

@@ -24,6 +24,8 @@ REPLACE, DELETE, EXECUTE, TRADE = "replace", "delete", "execute", "trade"
 INSTRUMENTS_MAX = 10_000
 SIDE_ORDERS_MAX = 64
 RATE_MAX = 200_000
+#: Waits of this mean and more are put together: a draw is at most about 7 times its mean.
+DRAWN_MEAN_NS = 1 << 28
 #: Prices count 1e-4, in ticks of a cent, and orders stand within so many ticks of the middle.
 TICK, SPREAD_TICKS = 100, 20
 MIDDLE_TICKS_MIN, MIDDLE_TICKS_SPREAD = 1_000, 40_000
@@ -103,7 +105,10 @@ class OrderFlow:
             raise UsageError(f"{messages_per_s} messages a second", f"use up to {RATE_MAX:,}")
         self._prng = Prng(seed)
         self.now_ns = start_ns
-        self._mean_ns = min(int(1e9 / messages_per_s), 1 << 28)
+        mean_ns = int(1e9 / messages_per_s)
+        # A wait that is drawn has 31 bits: a longer one is so many times that.
+        self._times = 1 + mean_ns // DRAWN_MEAN_NS
+        self._mean_ns = mean_ns // self._times
         self.books = [
             OrderBook((MIDDLE_TICKS_MIN + self._prng.below(MIDDLE_TICKS_SPREAD)) * TICK)
             for _ in range(instruments)
@@ -123,7 +128,7 @@ class OrderFlow:
                 yield action
 
     def _wait(self) -> None:
-        self.now_ns += 1 + self._prng.wait(self._mean_ns)
+        self.now_ns += 1 + self._prng.wait(self._mean_ns) * self._times
 
     def _draw(self) -> Action | None:
         """Draw what happens now; None where what was drawn is not possible."""

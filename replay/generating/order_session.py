@@ -81,8 +81,6 @@ class OrderSession:
         while not self._closed and (action := self._next_action(until_ns)) is not None:
             outgoing += self._idle(action.time_ns)
             outgoing += self._report(action)
-        if self._open and until_ns - self._open_ns >= BATCH_NS:
-            outgoing += self._cut()
         return outgoing + self._idle(until_ns)
 
     def packets(self, duration_ns: int, step_ns: int = 10_000_000) -> Iterator[Outgoing]:
@@ -167,8 +165,9 @@ class OrderSession:
         return {**given, "header": {writer.offset: self._offset}} if writer.offset else given
 
     def _idle(self, until_ns: int) -> list[Outgoing]:
-        """Return the heartbeats of a channel that is idle until then."""
-        found = []
+        """Return the open packet, if it waits no longer, and a channel's heartbeats until then."""
+        waits = until_ns - self._open_ns < BATCH_NS
+        found = [] if waits else self._cut()
         while not self._open and until_ns - self._sent_ns >= self._heartbeat_ns:
             self._sent_ns += self._heartbeat_ns
             found.append(self._control(self._sent_ns))

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.replay.captures.records import PAYLOAD_BYTES_MAX
 from feedhandler.replay.generating.instruments import INSTRUMENTS_MAX
 from feedhandler.replay.generating.packets import SERVICES
 
@@ -36,13 +37,15 @@ BODY_BOUNDS = {"102": (44.0, 64.0), "104": (64.0, BODY_BYTES_MAX), "105": (108.0
 
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+#: Two seconds at most: a tape counts a skew in nanoseconds of 31 bits.
+Skew = Annotated[int, Meta(ge=0, le=2_000_000)]
 
 
 class Service(Struct, frozen=True, forbid_unknown_fields=True):
     """A service, or all refreshes: packets of the session, all lines, and their mean payload.
     `messages` is a refresh packet's mean; elsewhere it follows from the payload."""
 
-    packets: Annotated[int, Meta(ge=0)]
+    packets: Annotated[int, Meta(ge=0, le=10_000_000_000)]
     payload_bytes: Positive
     messages: Annotated[float, Meta(ge=0)] = 0.0
 
@@ -51,7 +54,7 @@ class Second(Struct, frozen=True, forbid_unknown_fields=True):
     """A second with a size of its own: packets on all lines, and their mean payload."""
 
     at: str
-    packets: Annotated[int, Meta(gt=0)]
+    packets: Annotated[int, Meta(gt=0, le=1_000_000_000)]
     payload_bytes: Positive
     #: Books are sent again in this second: its packets are those.
     books: bool = False
@@ -61,13 +64,13 @@ class Minute(Struct, frozen=True, forbid_unknown_fields=True):
     """A point of the day's shape: packets a minute from here on, in a straight line to the next."""
 
     at: str
-    packets: Annotated[float, Meta(ge=0)]
+    packets: Annotated[float, Meta(ge=0, le=1_000_000_000)]
 
 
 class Lines(Struct, frozen=True, forbid_unknown_fields=True):
     """The two lines: B's copy comes `skew_us[0]` to `skew_us[1]` microseconds after A's."""
 
-    skew_us: tuple[Annotated[int, Meta(ge=0)], Annotated[int, Meta(ge=0)]] = (20, 180)
+    skew_us: tuple[Skew, Skew] = (20, 180)
     loss_a: Share = 0.0
     loss_b: Share = 0.0
 
@@ -94,7 +97,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     services: dict[str, Service]
     repeats: Repeats
     lines: Lines = Lines()
-    heartbeat_s: Annotated[float, Meta(ge=0.01)] = 1.0
+    heartbeat_s: Annotated[float, Meta(ge=0.01, le=2 * 86_400)] = 1.0
     #: The leased line that carries everything, in bits of Ethernet frames; 0: as fast as can be.
     line_mbps: Annotated[float, Meta(ge=0)] = 0.0
     #: A stationary stretch: this rate, and nothing of the day's shape.
@@ -166,6 +169,12 @@ def _complaints(profile: Profile) -> Iterator[str]:
             yield (
                 f"service {name} has {service.payload_bytes:g} bytes a packet, "
                 f"possible are {low + 16:g} to {high + 16:g}"
+            )
+    for second in profile.seconds:
+        if second.payload_bytes > PAYLOAD_BYTES_MAX:
+            yield (
+                f"second {second.at} has {second.payload_bytes:g} bytes a packet, "
+                f"possible are up to {PAYLOAD_BYTES_MAX:,}"
             )
     for name in ("103", "104", "106"):
         if name not in profile.services or not profile.services[name].packets:

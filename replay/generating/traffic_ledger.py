@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.records import FRAME_BYTES_MIN, HEADERS_BYTES, RECORD_HEADER_BYTES
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.tape import EDGES_NS, REALTIME
@@ -21,8 +22,9 @@ Array = np.ndarray[Any, Any]
 SECOND_NS = 1_000_000_000
 #: Busiest seconds that are named, lost packets that are.
 PEAKS, LOST_NAMED = 10, 1_000
-#: Seconds that a ledger has room for: two days, for times past midnight.
-SECONDS_MAX = 2 * 86_400
+#: Seconds that a ledger has room for at first, and by which it grows: two days, for times past
+#: midnight. No session is longer than a month.
+SECONDS, SECONDS_MAX = 2 * 86_400, 32 * 86_400
 #: Upper edges of the skew's histogram, microseconds.
 SKEW_EDGES_US = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 #: Rows of the tables: the services, then all refreshes.
@@ -31,11 +33,12 @@ ROWS = REALTIME + 1
 
 class TrafficLedger:
     """See the module. `midnight_ns`: the exchange's midnight since 1970 UTC; `zone` is the
-    clock that the ledger gives times in."""
+    clock that the ledger gives times in. `count` raises `UsageError` where a session lasts longer
+    than a month."""
 
     def __init__(self, midnight_ns: int, zone: str) -> None:
         self._midnight_ns, self._zone = midnight_ns, ZoneInfo(zone)
-        shape = (ROWS, SECONDS_MAX)
+        shape = (ROWS, SECONDS)
         self._packets, self._payload, self._counted = (np.zeros(shape, np.int32) for _ in range(3))
         self.messages = np.zeros(ROWS, np.int64)
         #: Packets sent by the exchange, and lost on A, on B, on both.
@@ -73,6 +76,7 @@ class TrafficLedger:
             return
         first = int(second.min())
         width = int(second.max()) - first + 1
+        self._make_room(first + width)
         cell = row.astype(np.int64) * width + (second - first)
         length = length.astype(np.int64)
         counted = np.maximum(length + HEADERS_BYTES, FRAME_BYTES_MIN) + RECORD_HEADER_BYTES
@@ -81,6 +85,23 @@ class TrafficLedger:
             sums = np.bincount(cell, weights, minlength=ROWS * width)
             table[:, first : first + width] += sums.reshape(ROWS, width).astype(np.int32)
         self.messages += np.bincount(row, messages, minlength=ROWS).astype(np.int64)
+
+    def _make_room(self, seconds: int) -> None:
+        """Make the tables longer where a session lasts longer than they do.
+
+        Raises `UsageError` where it lasts longer than any may.
+        """
+        if seconds > SECONDS_MAX:
+            raise UsageError(
+                f"a session of more than {SECONDS_MAX // 86_400} days",
+                "give a shorter --duration, or a faster line in the profile",
+            )
+        more = seconds - self._packets.shape[1]
+        if more > 0:
+            room = ((0, 0), (0, (more + SECONDS - 1) // SECONDS * SECONDS))
+            self._packets, self._payload, self._counted = (
+                np.pad(table, room) for table in (self._packets, self._payload, self._counted)
+            )
 
     def _name_lost(self, data: Array, columns: dict[str, Array]) -> None:
         """Record service and number of each packet that both lines lost."""

@@ -12,7 +12,7 @@ import zoneinfo
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.times import SECOND_NS, day_of, day_start_ns
+from feedhandler.codecs.times import SECOND_NS, day_of
 
 #: Examples of valid times, for error messages.
 EXAMPLES = "give 2026-11-20T09:00:00Z, 09:00 or 09:00:00.5 (of the first day), or +90 seconds"
@@ -40,12 +40,17 @@ class TimeSpec(Struct, frozen=True):
     def at_ns(self, start_ns: int, zone: str = "UTC") -> int:
         """Return the moment in ns since 1970 UTC; `start_ns` is the time of the first datagram.
 
-        A time of day is of the day in `zone` (a tz database name) on which the recording began.
+        A time of day is of the day in `zone` (a tz database name) on which the recording began, as
+        clocks there show it: on a day on which they change as well.
         """
         if self.since == "start":
             return start_ns + self.ns
         if self.since == "midnight":
-            return day_start_ns(day_of(start_ns, zone), zone) + self.ns
+            midnight = datetime.datetime.combine(
+                day_of(start_ns, zone), datetime.time(), zoneinfo.ZoneInfo(zone)
+            )
+            seconds, fraction_ns = divmod(self.ns, SECOND_NS)
+            return _epoch_ns(midnight + datetime.timedelta(seconds=seconds)) + fraction_ns
         return self.ns
 
 
@@ -71,8 +76,13 @@ def _full_ns(text: str, match: re.Match[str]) -> int:
         moment = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}{offset}")
     except ValueError as error:
         raise UsageError(f"'{text}' is no moment: {error}", EXAMPLES) from None
+    return _epoch_ns(moment) + _fraction_ns(match[3])
+
+
+def _epoch_ns(moment: datetime.datetime) -> int:
+    """Convert a moment of whole seconds in any zone to ns since 1970 UTC."""
     since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return (since.days * 86_400 + since.seconds) * SECOND_NS + _fraction_ns(match[3])
+    return (since.days * 86_400 + since.seconds) * SECOND_NS
 
 
 def check_zone(name: str) -> str:

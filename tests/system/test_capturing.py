@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN
 from feedhandler.recording import capture as module
 from feedhandler.recording.capture import Account, Capturing, Settings
-from feedhandler.recording.recorder import DiskFile
+from feedhandler.recording.recorder import BUFFER_BYTES, DiskFile
 from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
 from feedhandler.recording.sinks import CompressedFile
 from feedhandler.replay.captures.reading import Capture
@@ -175,6 +176,45 @@ def test_a_count_ends_it_to_the_packet(
     assert (account.written, account.lost) == (70, 0)
 
 
+def test_what_comes_behind_the_end_is_neither_received_nor_lost(
+    tmp_path: Path, lines: tuple[Line, Line], sender: socket.socket
+) -> None:
+    where = (lines[0].group, lines[0].port)
+    path = tmp_path / "x.pcap"
+    capturing = Capturing(
+        Settings(lines=lines, path=path, packets_max=1, receive_buffer_bytes=4_096)
+    )
+    capturing.start()
+    sender.sendto(b"one", where)
+    assert capturing.wait(PATIENCE_S)
+    for _ in range(200):
+        sender.sendto(bytes(1_000), where)
+    account = ended(capturing)
+    assert (account.received, account.written, account.lost) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("duration_ns", "reason"), [(1, "duration"), (0, "signal")])
+def test_packets_that_come_faster_than_the_disk_takes_them_do_not_hold_the_end_back(
+    tmp_path: Path,
+    lines: tuple[Line, Line],
+    monkeypatch: pytest.MonkeyPatch,
+    duration_ns: int,
+    reason: str,
+) -> None:
+    capturing = Capturing(Settings(lines=lines, path=tmp_path / "x.pcap", duration_ns=duration_ns))
+    turns = itertools.count()
+
+    def behind(files: Any, now_ns: int) -> bool:
+        assert next(turns) < 100_000, "the end is not heeded"
+        return capturing._receiver.running
+
+    monkeypatch.setattr(capturing._series, "write_some", behind)
+    if reason == "signal":
+        capturing.stop()
+    capturing.start()
+    assert ended(capturing).reason == reason
+
+
 def test_a_duration_ends_it_and_an_empty_capture_is_a_capture(
     tmp_path: Path, lines: tuple[Line, Line]
 ) -> None:
@@ -241,6 +281,35 @@ def test_a_full_disk_ends_it_with_a_whole_file_and_the_account(
     assert capture.truncation is None
     assert account.unwritten > 0
     assert account.size_bytes == path.stat().st_size <= 100_000
+
+
+def test_what_waits_in_the_ring_when_a_write_fails_is_lost(
+    tmp_path: Path,
+    lines: tuple[Line, Line],
+    sender: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written, full = DiskFile.write, threading.Event()
+
+    def write(self: DiskFile, data: bytes | memoryview) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(self, data)
+
+    turn = Capturing._turn
+    monkeypatch.setattr(Capturing, "_turn", lambda self: full.is_set() and turn(self))
+    monkeypatch.setattr(DiskFile, "write", write)
+    capturing = Capturing(Settings(lines=lines, path=tmp_path / "x.pcap"))
+    capturing.start()
+    # More than is laid out at a time.
+    count = 2 * BUFFER_BYTES // 1_000
+    for _ in range(count):
+        sender.sendto(bytes(1_000), (lines[0].group, lines[0].port))
+    until(capturing, lambda account: account.received + account.kernel_drops == count)
+    full.set()
+    account = ended(capturing)
+    assert (account.written, account.left) == (0, 0)
+    assert account.lost == count
 
 
 def test_what_cannot_be_begun_is_reported_in_one_line(

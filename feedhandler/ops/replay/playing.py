@@ -31,13 +31,14 @@ from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS, fitting_hint
 class Options(Struct, frozen=True, kw_only=True):
     """The captures to send, their destinations, the pace, and the faults on the way.
 
-    Without `lines` and `maps` each datagram goes to the group and port it was recorded on. With
-    `maps`, those of mapped groups go there, and the rest only where `as_recorded`. `frames`: as raw
-    frames. `tcp`: served as a line by TCP, and sent nowhere.
+    `lines` are A and B (None: not there). Without `lines` and `maps` each datagram goes to the
+    group and port it was recorded on. With `maps`, those of mapped groups go there, and the rest
+    only where `as_recorded`. `frames`: as raw frames. `tcp`: served as a line by TCP, and sent
+    nowhere.
     """
 
     captures: tuple[Path, ...]
-    lines: tuple[LineAddress, ...]
+    lines: tuple[LineAddress | None, ...]
     pace: Pace
     losses: tuple[float, float]
     as_recorded: bool = False
@@ -74,7 +75,8 @@ def run(options: Options) -> int:
             tcp as replay_tcp,  # the servers of retrans: not for every replay
         )
 
-        return replay_tcp.run(source, options.pace, options.tcp)
+        code = replay_tcp.run(source, options.pace, options.tcp)
+        return ExitCode.FOUND if _complain_of_captures(source) else code
     lines = _lines(source, options)
     if options.dry_run or options.write is not None:
         return _without_sending(source, lines, options)
@@ -189,6 +191,7 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
         return [
             MulticastLine(name, (address.group, address.port), interfaces[name], faults[name])
             for name, address in zip("AB", options.lines, strict=False)
+            if address is not None
         ]
     lines = mapped_lines(
         options.maps,

@@ -35,7 +35,7 @@ def run(source: Pipeline, pace: Pace, address: TcpAddress) -> int:
     assert source.feed is not None, "a line by TCP is one of a feed"
     frames = TcpFrames(source.feed, address.framing)
     due = _due(source, pace, frames)
-    first = next(due, None)
+    first = next((each for each in due if each[1]), None)
     if first is None:
         raise UsageError("there is nothing to send", "see what the capture has: --dry-run")
 
@@ -61,13 +61,17 @@ def run(source: Pipeline, pace: Pace, address: TcpAddress) -> int:
 
 
 def _due(source: Pipeline, pace: Pace, frames: TcpFrames) -> Due:
-    """Yield frames with the times at which they are due."""
+    """Yield frames with the times at which they are due; none at a batch's end.
+
+    So clients and signals have a turn in a capture that brings nothing of the line for long.
+    """
     schedule = Schedule(pace)
     for batch in source.batches():
-        moments = schedule.due_ns(batch.time_ns, np.asarray(batch.length, np.int64))
-        for due_ns, datagram in zip(moments.tolist(), batch.datagrams(), strict=True):
+        moments = schedule.due_ns(batch.time_ns, np.asarray(batch.length, np.int64)).tolist()
+        for due_ns, datagram in zip(moments, batch.datagrams(), strict=True):
             if made := frames.of(bytes(datagram.payload)):
                 yield due_ns, made
+        yield moments[-1], []
 
 
 async def _send(
@@ -84,7 +88,7 @@ async def _send(
             if await _stopped(stop, min(wait_ns / 1e9, STEP_S)):
                 return False
         server.publish(frames)
-        if not number % BURST:
+        if not frames or not number % BURST:
             await asyncio.sleep(0)
         if stop.is_set():
             return False

@@ -1,5 +1,6 @@
 """Normalised records of captures, with DBN's own library as the judge."""
 
+import io
 import json
 import zlib
 from datetime import date
@@ -195,7 +196,7 @@ def test_an_unknown_schema_is_refused() -> None:
 def test_metadata_are_a_multiple_of_eight_bytes_and_read_back() -> None:
     for count in range(4):
         names = {number: f"S{number}" for number in range(1, count + 1)}
-        made = encode_metadata("XNAS.ITCH", SCHEMAS["mbo"], 1, 2, names, date(2026, 11, 20))
+        made = encode_metadata("XNAS.ITCH", SCHEMAS["mbo"], 1, 2, names)
         assert len(made) % 8 == 0
         read = databento_dbn.Metadata.decode(made)
         assert (read.dataset, read.start, read.end, read.symbols) == (
@@ -215,10 +216,28 @@ def test_a_file_that_is_there_is_kept_unless_told_otherwise(session: Path, tmp_p
 
 def test_names_are_cut_between_characters_and_may_be_those_of_several_instruments() -> None:
     names = {1: "TWICE", 2: "x" * 69 + "\u00e9", 3: "TWICE"}
-    made = encode_metadata("XNAS.ITCH", SCHEMAS["mbo"], 1, 2, names, date(2026, 12, 31))
+    made = encode_metadata("XNAS.ITCH", SCHEMAS["mbo"], 1, 2, names)
     read = databento_dbn.Metadata.decode(made)
     assert read.symbols == ["TWICE", "x" * 69]
     assert [each["symbol"] for each in read.mappings["TWICE"]] == ["1", "3"]
+
+
+def test_the_library_finds_the_names_on_every_day_of_a_file() -> None:
+    """Its days are those of UTC: on a morning in Sydney that of the day before."""
+    first_ns = day_start_ns(date(2026, 11, 20), "UTC") + 84_600 * 10**9
+    records = np.zeros(3, MBO)
+    records["length"], records["rtype"] = MBO.itemsize // 4, SCHEMAS["mbo"].rtype
+    records["instrument_id"], records["action"], records["side"] = 7, b"A", b"B"
+    records["ts_recv"] = first_ns + np.array([0, 1, 24]) * 3_600 * 10**9
+    last_ns = int(records["ts_recv"][-1])
+    made = encode_metadata("XASX", SCHEMAS["mbo"], first_ns, last_ns, {7: "BHP"})
+    out = io.BytesIO()
+    encoding, plain = databento_dbn.Encoding.JSON, databento_dbn.Compression.NONE
+    transcoder = databento_dbn.Transcoder(out, encoding, plain)
+    transcoder.write(made + records.tobytes())
+    transcoder.flush()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["symbol"] for line in lines] == ["BHP"] * 3
 
 
 def event(action: str, instrument: int, order_id: int, price: int, last: bool) -> Any:

@@ -18,7 +18,7 @@ from feedhandler.ops.generate import Options, run
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import Outgoing
-from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.profile import FOLDER, load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import forecast, ledger_path, write_capture
 from feedhandler.replay.generating.traffic_frames import RecordWriter
@@ -176,6 +176,21 @@ def test_the_command_tells_what_it_wrote(tmp_path: Path) -> None:
     whole = json.loads(run_here(*words, *more, "--overwrite").stdout)
     assert whole["services"]["refresh"]["packets"] == 0
     assert whole["packets"] == sum(row["packets"] for row in whole["services"].values())
+
+
+@pytest.mark.parametrize(("options", "share"), [([], 0.5), (["--loss", "0"], 0)])
+def test_a_loss_of_nothing_stands_for_the_profiles(
+    tmp_path: Path, options: list[str], share: float
+) -> None:
+    profile = json.loads((FOLDER / "market.json").read_text())
+    profile["lines"] = {"loss_a": 0.5, "loss_b": 0.5}
+    (tmp_path / "ours.json").write_text(json.dumps(profile))
+    out = tmp_path / "m.pcap"
+    words = ["--profile", str(tmp_path / "ours.json"), "--duration", "0.1s", "--out", str(out)]
+    assert run_here("generate", *words, *options).returncode == 0
+    lines = json.loads(ledger_path(out).read_text())["lines"]
+    assert lines["lost_a"] == pytest.approx(share * lines["sent"], rel=0.2)
+    assert lines["lost_b"] == pytest.approx(share * lines["sent"], rel=0.2)
 
 
 def test_a_folder_where_nothing_can_be_written_is_reported(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The recorder on a real folder: what the taps took can be read, and replayed, afterwards."""
 
 import errno
+import itertools
 import multiprocessing
 import os
 import random
@@ -378,6 +379,24 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     assert recorder.snapshot()["bytes"] == 0
     recorder.stop()
     assert len([path for path in tmp_path.iterdir() if path.read_bytes() == b"mine"]) == 4
+
+
+def test_a_series_that_is_always_behind_leaves_the_other_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
+    turns = itertools.count()
+
+    def behind(files: RecordingFiles, now_ns: int) -> bool:
+        assert next(turns) < 100_000, "the other series has no turn"
+        return counts(recorder, "published")["packets"] == 0
+
+    monkeypatch.setattr(recorder._series["lines"], "write_some", behind)
+    Tapper(recorder, "published").packet(0, START_NS, b"published")
+    recorder.start()
+    assert recorder.stop()
+    assert recorder.snapshot()["state"] == "ended"
+    assert [one.payload for one in recorded(tmp_path, "published")] == [b"published"]
 
 
 def test_an_error_of_ours_ends_recording_and_not_the_process(

@@ -2,9 +2,23 @@
 
 import asyncio
 import itertools
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from feedhandler.codecs import load_feed
 from feedhandler.ops.replay import tcp
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
+from feedhandler.replay.playing.pace import parse_pace
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.tcp_line import TcpFrames
+from feedhandler.terminal.console import ExitCode
+from tests.support.commands import run_here
+
+UTP = load_feed("euronext-utp-md")
 
 
 class Followed:
@@ -27,3 +41,44 @@ async def test_a_signal_is_heeded_while_everything_is_late() -> None:
     due = zip(itertools.repeat(0, frames), itertools.repeat([b"frame"]), strict=False)
     assert not await tcp._send(server, next(due), due, stop)
     assert len(server.sent) <= tcp.BURST + 1
+
+
+def capture(path: Path, *services: int) -> Path:
+    """A capture with a packet of each service in turn."""
+    with CaptureWriter(path) as writer:
+        for number, service in enumerate(services, 1):
+            message = UTP.encode_message(230)
+            packet = UTP.encode_packet(sequence=number, service=service, messages=[message])
+            writer.write(number * 1_000, "239.1.1.1", 5_001, packet)
+    return path
+
+
+async def test_a_signal_is_heeded_while_nothing_of_the_line_comes(tmp_path: Path) -> None:
+    mine, other = (
+        next(Capture(capture(tmp_path / f"{service}.pcap", service)).batches())
+        for service in (101, 102)
+    )
+    source: Any = SimpleNamespace(batches=lambda: itertools.chain([mine], [other] * 1_000))
+    due = tcp._due(source, parse_pace("flat"), TcpFrames(UTP, "length"))
+    server: Any = Followed()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_soon(stop.set)
+    assert not await tcp._send(server, next(due), due, stop)
+    assert len(server.sent) == 1
+
+
+@pytest.mark.parametrize(("cut", "code"), [(3, ExitCode.FOUND), (0, ExitCode.OK)])
+def test_a_capture_that_is_cut_short_is_reported_and_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int, code: ExitCode
+) -> None:
+    def served(source: Pipeline, *_: Any) -> int:
+        for _batch in source.batches():
+            pass
+        return ExitCode.OK
+
+    monkeypatch.setattr(tcp, "run", served)
+    path = capture(tmp_path / "day.pcap", 101, 101)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
+    done = run_here("replay", str(path), "--feed", UTP.name, "--tcp", "length:127.0.0.1:0")
+    assert done.returncode == code
+    assert ("cut short after 1 records" in done.stderr) is (cut > 0)

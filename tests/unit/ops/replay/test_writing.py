@@ -150,6 +150,15 @@ def test_a_dry_run_tells_lines_groups_services_times_and_rates(day: Path) -> Non
     assert json.loads(output)["duration_ns"] is None
 
 
+def test_line_b_alone_is_line_b_with_its_faults(day: Path) -> None:
+    words = [str(day), "--line-b", "239.1.2.1:5002", "--loss-b", "100%", "--dry-run", "--json"]
+    code, output, _ = run(*words)
+    assert code == ExitCode.OK
+    assert json.loads(output)["faults"] == {
+        "B": {"dropped": 6_000, "duplicated": 0, "reordered": 0}
+    }
+
+
 def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
     day: Path, tmp_path: Path
 ) -> None:

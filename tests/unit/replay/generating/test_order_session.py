@@ -73,6 +73,13 @@ def test_the_same_seed_gives_the_same_orders_and_another_does_not():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("rate", [0.01, 1.0, 3.0, 100.0])
+def test_actions_come_at_the_rate_that_was_asked_for_however_slow(rate):
+    orders = OrderFlow(5, start_ns=START_NS, instruments=1_000, messages_per_s=rate)
+    *_, last = islice(orders.actions(), 2_000)
+    assert (last.time_ns - START_NS) / 2_000 == pytest.approx(SECOND_NS / rate, rel=0.1)
+
+
 def test_books_never_cross_and_nothing_happens_to_an_order_that_is_gone():
     resting: dict[int, list] = {}
     for action in simple(iter(flow())):
@@ -124,6 +131,19 @@ def test_an_idle_channel_sends_heartbeats():
         load_feed("memx-memoir"), 3, instruments=1, messages_per_s=0.01, heartbeat_ns=10**7
     )
     assert len(session.step(10**8)) >= 5
+
+
+@pytest.mark.parametrize("rate", [4, 2_000])
+def test_the_same_packets_come_whatever_the_steps(rate):
+    made = []
+    for step_ns in (10_000_000, SECOND_NS, 4 * SECOND_NS):
+        session = OrderSession(
+            load_feed("memx-memoir"), 3, instruments=2, messages_per_s=rate, heartbeat_ns=10**8
+        )
+        steps = range(step_ns, 4 * SECOND_NS + 1, step_ns)
+        made.append([each for until_ns in steps for each in session.step(until_ns)])
+    assert made[0] == made[1] == made[2]
+    assert [each.due_ns for each in made[0]] == sorted(each.due_ns for each in made[0])
 
 
 def test_a_feed_without_a_writer_is_refused():

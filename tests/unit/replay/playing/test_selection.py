@@ -46,6 +46,24 @@ def test_moments_are_full_times_times_of_day_or_seconds_from_the_start(text: str
 
 
 @pytest.mark.parametrize(
+    ("day", "text", "utc"),
+    [
+        # Clocks go forward at 02:00, and back at 03:00.
+        ("2026-03-29", "01:30", "00:30"),
+        ("2026-03-29", "09:00:00", "07:00"),
+        ("2026-10-25", "02:30", "00:30"),
+        ("2026-10-25", "09:00", "08:00"),
+    ],
+)
+def test_a_time_of_day_is_what_clocks_show_on_a_day_on_which_they_change(
+    day: str, text: str, utc: str
+) -> None:
+    start_ns = parse_time_spec(f"{day}T00:10:00Z").ns
+    expected_ns = parse_time_spec(f"{day}T{utc}:00Z").ns
+    assert parse_time_spec(text).at_ns(start_ns, "Europe/Paris") == expected_ns
+
+
+@pytest.mark.parametrize(
     "text",
     ["", "noon", "25:00", "12:60", "12:00:60", "-5", "+", "2026-13-01T00:00:00Z", "2026-11-20"],
 )
