@@ -125,7 +125,8 @@ def svg_of(figure: Any) -> str:
 
 
 def compacted(svg: str) -> str:
-    """Compact an SVG: coordinates to a hundredth of a point, steps as lines along one axis."""
+    """Compact an SVG: each path in one line, its coordinates to a hundredth of a point, steps as
+    lines along one axis."""
     return _PATH.sub(lambda path: _along(_DIGITS.sub(r"\1", path[0])), svg)
 
 
@@ -158,20 +159,24 @@ def lighter(colour: str) -> str:
 
 
 def _along(path: str) -> str:
-    """Write a path with `H` and `V` for lines along one axis."""
+    """Write a path with `H` and `V` for lines along one axis, and without those that go nowhere."""
     made, before = [], ("", "")
     for line in path.split("\n"):
         words = line.split()
         if len(words) != 3 or words[0] not in "ML":
             before = ("", "")
+            made.append(" ".join(words))
+            continue
+        here = (words[1], words[2])
+        if words[0] == "M" or not before[0]:
+            made.append(" ".join(words))
+        elif before == here and made[-1][0] != "M":  # a dot is drawn behind a move
+            continue
+        elif before[1] == here[1]:
+            made.append(f"H{here[0]}")
+        elif before[0] == here[0]:
+            made.append(f"V{here[1]}")
         else:
-            here = (words[1], words[2])
-            if words[0] == "L" and before[1] == here[1]:
-                line = f"H{here[0]}"
-            elif words[0] == "L" and before[0] == here[0]:
-                line = f"V{here[1]}"
-            else:
-                line = " ".join(words)
-            before = here
-        made.append(line)
-    return "\n".join(made)
+            made.append(" ".join(words))
+        before = here
+    return "".join(made)
