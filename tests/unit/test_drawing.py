@@ -17,9 +17,7 @@ def test_paths_of_pictures_have_no_digits_that_cannot_be_seen() -> None:
         '<use transform="scale(0.015625)"/><path id="0.1234" d="M 1.23 2L 0.00 17.12"/>'
     )
     steps = "M 1 2 \nL 1 2 \nL 5 2 \nL 5 7 \nL 5 7 \nL 6 8 \nC 1 2 3 4 5 8 \nL 9 8 \nz"
-    assert compacted(f'<path d="{steps}"/>') == (
-        '<path d="M 1 2H1H5V7L 6 8C 1 2 3 4 5 8L 9 8z"/>'
-    )
+    assert compacted(f'<path d="{steps}"/>') == ('<path d="M 1 2H1H5V7L 6 8C 1 2 3 4 5 8L 9 8z"/>')
 
 
 def figure() -> str:
