@@ -8,10 +8,12 @@ Source: the DBN specification, "Schemas and data formats"; its own library is th
 """
 
 from collections.abc import Mapping, Sized
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 import numpy as np
+
+from feedhandler.codecs.times import day_of
 
 UNDEFINED_PRICE: Final = (1 << 63) - 1
 UNDEFINED_TIME: Final = (1 << 64) - 1
@@ -256,7 +258,7 @@ def encode_metadata(
     DBN counts them) from `start_ns` to `end_ns`; several may have one name. Text that is too long
     is cut.
     """
-    days = _day_of(start_ns), _day_of(end_ns) + timedelta(days=1)
+    days = day_of(start_ns, "UTC"), day_of(end_ns, "UTC") + timedelta(days=1)
     fixed = b"".join(
         (
             _text(dataset, _DATASET_BYTES),
@@ -437,11 +439,6 @@ def _walk(body: bytes) -> RecordBody:
         at += size
     dtype = MBO if kind is None else kind.records
     return RecordBody(np.frombuffer(b"".join(kept), dtype), symbols)
-
-
-def _day_of(time_ns: int) -> date:
-    """Return the day in UTC."""
-    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).date()
 
 
 def _mapping(name: bytes, numbers: list[int], first: date, end: date) -> bytes:

@@ -74,8 +74,8 @@ RECOVERED = "R"
 #: Ranges of each kind in one message, and in one of a change; older ones are counted only.
 RANGES_REPORTED_MAX = 256
 RANGES_IN_CHANGE_MAX = 8
-#: Reasons of the messages of a change: each says what it was, and comes to all that got those
-#: before it.
+#: Reasons of the messages of one change: each names it, so that who has had all messages before it
+#: lacks nothing.
 CHANGE_REASONS = frozenset(
     ("gap", "skipped", "withdrawn", "silent", "back", "mismatch", "missing", "recovered")
 )

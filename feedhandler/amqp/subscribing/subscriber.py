@@ -602,9 +602,8 @@ def subscribe(
     receive stamps. `snapshot`: with a snapshot of each service soon after the start. `full`: the
     policy where too much waits at the gateway: `detach`, `drop_oldest` or `conflate` (of one
     gateway only); where None one gateway's own, of several `detach`. `feed`: the description (a
-    `Feed`, or a name) where it is no built-in one.
-    `credit`: messages in flight at most. `login`: our credentials and whom we trust, beside what
-    the URL says; amqps:// uses TLS.
+    `Feed`, or a name) where it is no built-in one. `credit`: messages in flight at most. `login`:
+    our credentials and whom we trust, beside what the URL says; amqps:// uses TLS.
 
     `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
     `resume`: go on behind the last message, where the gateway still has what came since; where it

@@ -1,4 +1,4 @@
-"""What is asked of one gateway, and of each of several."""
+"""Several gateways are each asked for what can be merged, and nothing else."""
 
 import pytest
 
