@@ -352,7 +352,7 @@ GAUGES: dict[str, dict[str, str]] = {
         "keys": "keys that messages have",
         "parked": "messages that failed too often, and hold their keys",
         "producers_known": "producers whose sequence numbers are known",
-        "parcels": "messages on their way to other queues",
+        "outbox": "messages on their way to other queues",
     },
     "subscription": {
         "links_now": "links attached now",

@@ -258,12 +258,12 @@ class History:
         day has had several epochs. Where the day is over, what follows it follows the tag."""
         last, single = same_day[-1], len(same_day) == 1
         if last is self.epochs[-1]:
-            why = "" if single else "another numbering"
+            why = "" if single else "another epoch"
             return Found(self.find_end(), next_sequence, why)
         position = self._after(last, sequence, number) if single else None
         if position is not None and position.note >= self.gone:
             return Found(position, self._number_at(position, next_sequence))
-        return self._from_the_oldest("another numbering", None, 0, WHOLE_PACKET, next_sequence)
+        return self._from_the_oldest("another epoch", None, 0, WHOLE_PACKET, next_sequence)
 
     def _after(self, epoch: SequenceEpoch, sequence: int, number: int) -> HistoryPosition | None:
         """Return the position behind message `number` of the packet, in this epoch; None where not
@@ -327,7 +327,7 @@ class History:
         if epoch is late:
             first = sequence + (number == WHOLE_PACKET)
         elif late is not None:
-            why = "another numbering"
+            why = "another epoch"
         return Found(
             position, following, why, ((first, following - 1),) if first < following else ()
         )

@@ -65,9 +65,7 @@ State = Annotated[
 ]
 KeptEpoch = Annotated[
     EpochAfterEnd,
-    typer.Option(
-        "--numbering", help="After an ordered end: keep the sequence epoch, or a new one."
-    ),
+    typer.Option("--epoch", help="After an ordered end: keep the sequence epoch, or a new one."),
 ]
 PeriodUs = Annotated[
     int, typer.Option(help="Longest wait of a message for others of its datagram.", min=0)

@@ -54,7 +54,7 @@ class EpochFile:
             if not text:
                 return StoredEpoch()
             values = json.loads(text)
-            kept = StoredEpoch(int(values["numbering"]), int(values["next"]))
+            kept = StoredEpoch(int(values["epoch"]), int(values["next"]))
             if 0 <= kept.epoch <= NUMBER_MAX and 0 <= kept.next <= NUMBER_MAX + 1:
                 return kept
         raise ConfigError(
@@ -67,7 +67,7 @@ class EpochFile:
         try:
             self._file.seek(0)
             self._file.truncate()
-            self._file.write(json.dumps({"numbering": kept.epoch, "next": kept.next}) + "\n")
+            self._file.write(json.dumps({"epoch": kept.epoch, "next": kept.next}) + "\n")
             self._file.flush()
             os.fdatasync(self._file.fileno())
         except OSError as error:

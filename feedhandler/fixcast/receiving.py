@@ -102,8 +102,8 @@ def described(event: Event) -> dict[str, object]:
     """Return an event as a JSON object; of a message only its number and size."""
     if isinstance(event, Deliver):
         return {"event": "message", "number": event.number, "bytes": len(event.body)}
-    if isinstance(event, NewEpoch):  # the JSON says numbering
-        return {"event": "new-numbering", "numbering": event.epoch, "ended": event.ended}
+    if isinstance(event, NewEpoch):
+        return {"event": "new-epoch", "epoch": event.epoch, "ended": event.ended}
     return {"event": _names(type(event).__name__), **event._asdict()}
 
 

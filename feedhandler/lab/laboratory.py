@@ -270,10 +270,10 @@ class Laboratory:
             seed=plan.seed,
             messages=plan.generate_messages,
         )
-        self.run.configuration["stock"] = loaded["stock"]
-        self.services = [int(service) for service in loaded["stock"]["packets_by_service"]]
+        self.run.configuration["workload"] = loaded["workload"]
+        self.services = [int(service) for service in loaded["workload"]["packets_by_service"]]
         if plan.pace:
-            line_bps = loaded["stock"]["recorded_line_mbps"] * 1e6
+            line_bps = loaded["workload"]["recorded_line_mbps"] * 1e6
             if not line_bps:
                 raise UsageError("these captures have no times to play them by", "give a --rate")
             # Steps carry the mean rate, rounded as the rates that it is compared with.

@@ -89,7 +89,7 @@ class Replayer:
         else:
             packets = generated(feed, request["seed"], request["messages"])
         self._workload = await asyncio.to_thread(workload_of, feed, packets)
-        return {"stock": self._workload.describe()}
+        return {"workload": self._workload.describe()}
 
     async def choose(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Choose symbols for `clients` clients by `seed`, `words` of `--symbols` in turn.

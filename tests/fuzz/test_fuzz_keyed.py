@@ -1,7 +1,7 @@
 """Hostile messages of keyed queues: mutated JSON, FIX and AMQP, and what is very long or deep.
 
 Each has keys of bounded length, or is refused with a reason that fits a line; nothing else is
-raised. What JSON has for keys is compared with Python's own reader. A run is 20,000 messages of
+raised. What JSON has for keys is compared with Python's own reader. A run is 6,000 messages of
 each kind, or a fifth of `FEEDHANDLER_FUZZ_FRAMES`.
 """
 

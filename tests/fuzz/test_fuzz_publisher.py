@@ -1,6 +1,6 @@
 """A hostile broker at the publisher, in a process of its own: a crash of the engine would be one.
 
-A run is 10,000 frames, or a tenth of `FEEDHANDLER_FUZZ_FRAMES`.
+A run is 4,000 frames, or a tenth of `FEEDHANDLER_FUZZ_FRAMES`.
 """
 
 import os

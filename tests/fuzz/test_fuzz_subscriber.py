@@ -1,6 +1,6 @@
 """Mutated frames of a hostile node at `feedhandler.subscribe`: messages, or one `PeerError`.
 
-A run is 10,000 frames, or a tenth of `FEEDHANDLER_FUZZ_FRAMES`.
+A run is 4,000 frames, or a tenth of `FEEDHANDLER_FUZZ_FRAMES`.
 """
 
 import asyncio

@@ -171,10 +171,10 @@ async def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
     def check(events: list[dict]) -> None:
         epochs, expected = [0], 1
         for event in events:
-            if event["event"] == "new-numbering":
-                assert event["numbering"] > epochs[-1]
+            if event["event"] == "new-epoch":
+                assert event["epoch"] > epochs[-1]
                 assert not event["ended"]
-                epochs.append(event["numbering"])
+                epochs.append(event["epoch"])
                 expected = 1
             elif event["event"] == "message":
                 assert event["number"] == expected
@@ -193,7 +193,7 @@ async def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
         )  # fmt: skip
         assert publisher.stdin is not None
         # A Logon, or a Heartbeat, tells that the publisher is there.
-        events += await lines_until(receiver, "joined" if turn == 0 else "new-numbering")
+        events += await lines_until(receiver, "joined" if turn == 0 else "new-epoch")
         for number in range(rng.randint(1, 300)):
             publisher.stdin.write(update(f"{turn} {number}"))
         await publisher.stdin.drain()

@@ -222,7 +222,7 @@ async def test_connections_that_are_lost_at_any_moment_double_nothing(
             await rig.until(lambda: depth(rig, "orders") == 0, "the end of the queue")
         assert work.connects > 1
         await rig.until(
-            lambda: rig.queues.all["orders"].snapshot()["parcels"] == 0, "the outbox's end"
+            lambda: rig.queues.all["orders"].snapshot()["outbox"] == 0, "the outbox's end"
         )
         for name in ("out", "audit"):
             assert depth(rig, name) == count

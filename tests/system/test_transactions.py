@@ -52,9 +52,9 @@ def numbers(client: QueueClient, link: proton.Receiver) -> list[int]:
 
 
 def figures(rig: QueueRig, name: str) -> tuple[int, int, int, int]:
-    """Depth, delivered, put and parcels of a queue."""
+    """Depth, delivered, put and outbox of a queue."""
     snapshot = rig.queues.all[name].snapshot()
-    return snapshot["depth"], snapshot["delivered"], snapshot["put"], snapshot["parcels"]
+    return snapshot["depth"], snapshot["delivered"], snapshot["put"], snapshot["outbox"]
 
 
 async def taken(

@@ -660,5 +660,5 @@ class KeyedDurableQueue(StoredQueue):
             "timeouts": core.timeouts,
             "stale": core.stale,
             "producers_known": len(core.producers),
-            "parcels": len(self.journal_store.outbox) + len(self._outbox),
+            "outbox": len(self.journal_store.outbox) + len(self._outbox),
         }

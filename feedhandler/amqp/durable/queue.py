@@ -58,7 +58,7 @@ LOOK = 16
 READ_BYTES_MAX = 8 << 20
 #: Producer name, which no client can have, under which the journal keeps the range of numbers that
 #: may be entries of the outbox.
-OUTBOX = b"\x00parcels"
+OUTBOX = b"\x00outbox"
 
 
 class DurableQueue(StoredQueue):
@@ -625,7 +625,7 @@ class DurableQueue(StoredQueue):
             "handed_out_again": self.dispatch.handed_out_again,
             "waiting_bytes": figures["waiting_bytes"] + self.intake.waiting_bytes,
             "consumers": self.dispatch.takers,
-            "parcels": len(self._outbox),
+            "outbox": len(self._outbox),
         }
 
 

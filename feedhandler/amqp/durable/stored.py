@@ -82,7 +82,7 @@ _FIGURES = (
 
 
 #: Figures of keyed queues; 0 for a queue without keys.
-_OF_KEYS = ("keys", "parked", "producers_known", "parcels")
+_OF_KEYS = ("keys", "parked", "producers_known", "outbox")
 
 
 class StoredQueue(abc.ABC):

@@ -47,7 +47,7 @@ TAGS_MAX = (ADDRESS_CHARS_MAX * 3 // 4) // TAG_CHARS
 QualityBody = dict[str, Any]
 
 
-class Lack:
+class OwnLosses:
     """Losses of one service that this subscriber alone has."""
 
     def __init__(self) -> None:
@@ -106,14 +106,10 @@ class Lack:
 
 
 class ResumeState:
-    """Resume state of one gateway's stream, kept over the ends of its connections.
-
-    `lacking` counts the losses and doubts that were found after reconnecting.
-    """
+    """Resume state of one gateway's stream, kept over the ends of its connections."""
 
     def __init__(self) -> None:
-        self.lacking = 0
-        self._lacks: dict[int, Lack] = {}
+        self._own_losses: dict[int, OwnLosses] = {}
         self._open_blocks: set[int] = set()
         self._behind: set[int] = set()
         #: Services that were lost in the midst of a block, or behind, and have had none since.
@@ -131,11 +127,11 @@ class ResumeState:
         for service, tag in tags.items():
             self._pending.setdefault(service, int.from_bytes(tag[8:16]))
         for service in self._open_blocks:
-            lack = self._lacks.setdefault(service, Lack())
-            lack.doubt = lack.doubt or BROKEN_BLOCK
+            losses = self._own_losses.setdefault(service, OwnLosses())
+            losses.doubt = losses.doubt or BROKEN_BLOCK
         for service in self._behind:
-            lack = self._lacks.setdefault(service, Lack())
-            lack.doubt = lack.doubt or BEHIND
+            losses = self._own_losses.setdefault(service, OwnLosses())
+            losses.doubt = losses.doubt or BEHIND
         self._owed |= self._open_blocks | self._behind
         self._open_blocks.clear()
         self._behind.clear()
@@ -182,17 +178,17 @@ class ResumeState:
             self._behind.discard(service)
         first: list[QualityBody] = []
         if service in self._pending:
-            first = self._settle(service, quality)
+            first = self._process_first_quality(service, quality)
             if first and self._begins_with_state:
-                quality = self._lacks[service].renew(quality)
+                quality = self._own_losses[service].renew(quality)
         elif reason == RESUME:  # it was overtaken in what it had to send again
             self._record_losses(service, quality)
-        lack = self._lacks.get(service)
-        if lack is None:
+        losses = self._own_losses.get(service)
+        if losses is None:
             return None
-        return [msgspec.json.encode(each) for each in (*first, lack.process_quality(quality))]
+        return [msgspec.json.encode(each) for each in (*first, losses.process_quality(quality))]
 
-    def _settle(self, service: int, quality: QualityBody) -> list[QualityBody]:
+    def _process_first_quality(self, service: int, quality: QualityBody) -> list[QualityBody]:
         """Process the first quality message of a service after a lost connection: record what is
         lost, and return a message that announces it, if any."""
         if quality["reason"] == RESUME and quality.get("next") == 0:  # nothing yet: `start` follows
@@ -210,26 +206,26 @@ class ResumeState:
             return self._report_doubt(service, quality)
         last = self._pending.pop(service)
         if following > last + 1:
-            self._lack(service).lose(last + 1, following - 1)
+            self._losses_of(service).lose(last + 1, following - 1)
             return [self._notice(service, quality, [(last + 1, following - 1)])]
         if following <= last:
-            lack = self._lack(service)
-            lack.doubt = NEW_EPOCH
+            losses = self._losses_of(service)
+            losses.doubt = NEW_EPOCH
             return [self._notice(service, quality, [])]
         return self._report_doubt(service, quality)
 
     def _record_losses(self, service: int, quality: QualityBody) -> None:
         """Record the losses that the node itself announces."""
         for first, last in quality.get("lost", ()):
-            self._lack(service).lose(first, last)
+            self._losses_of(service).lose(first, last)
         if quality.get("doubt") and not quality.get("lost"):
-            self._lack(service).doubt = quality["doubt"]
+            self._losses_of(service).doubt = quality["doubt"]
 
     def _report_doubt(self, service: int, quality: QualityBody) -> list[QualityBody]:
         """Return a message that announces a broken snapshot block or conflated books, where there
         was one."""
-        lack = self._lacks.get(service)
-        if lack is None or lack.doubt not in (BROKEN_BLOCK, BEHIND):
+        losses = self._own_losses.get(service)
+        if losses is None or losses.doubt not in (BROKEN_BLOCK, BEHIND):
             return []
         return [self._notice(service, quality, [])]
 
@@ -239,8 +235,7 @@ class ResumeState:
         body = {**quality, "reason": RESUME, "lost": lost}
         for key in ("last", "packets", "line", "sequence", "refreshed"):
             body.pop(key, None)
-        return self._lacks[service].worse(body)
+        return self._own_losses[service].worse(body)
 
-    def _lack(self, service: int) -> Lack:
-        self.lacking += 1
-        return self._lacks.setdefault(service, Lack())
+    def _losses_of(self, service: int) -> OwnLosses:
+        return self._own_losses.setdefault(service, OwnLosses())

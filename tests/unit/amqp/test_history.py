@@ -180,7 +180,7 @@ def test_of_two_epochs_of_a_day_the_oldest_that_holds_the_number_is_meant(
     service.begin(DAY, 1)
     service.packets(1, 5)
     assert service.find(3) == Found(HistoryPosition(3, 0), 4)
-    assert service.find(50) == Found(HistoryPosition(25, 1), 6, "another numbering")
+    assert service.find(50) == Found(HistoryPosition(25, 1), 6, "another epoch")
 
 
 def test_a_tag_of_an_epoch_that_is_gone_is_answered_by_the_next_one_that_is_not() -> None:
@@ -189,7 +189,7 @@ def test_a_tag_of_an_epoch_that_is_gone_is_answered_by_the_next_one_that_is_not(
     service.packets(1, 40)
     service.begin(TOMORROW, 1)
     service.packets(1, 15)
-    assert service.find(39) == Found(HistoryPosition(45, 0), 6, "another numbering", ((1, 5),))
+    assert service.find(39) == Found(HistoryPosition(45, 0), 6, "another epoch", ((1, 5),))
 
 
 def test_an_epoch_in_which_nothing_was_published_is_none() -> None:
@@ -217,7 +217,7 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
     service.packets(1, 3)
     assert service.find(8) == Found(HistoryPosition(5, 0), 1)
     service.packets(4, 20)
-    assert service.find(8) == Found(HistoryPosition(15, 1), 11, "another numbering", ((1, 10),))
+    assert service.find(8) == Found(HistoryPosition(15, 1), 11, "another epoch", ((1, 10),))
     twice = Service()
     twice.begin(DAY, 1)
     twice.packets(1, 5)
@@ -225,7 +225,7 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
     twice.packets(1, 5)
     twice.begin(TOMORROW, 1)
     twice.packets(1, 5)
-    assert twice.find(8) == Found(HistoryPosition(0, 0), 1, "another numbering")
+    assert twice.find(8) == Found(HistoryPosition(0, 0), 1, "another epoch")
 
 
 def test_epochs_are_bounded_and_what_is_older_is_not_found() -> None:

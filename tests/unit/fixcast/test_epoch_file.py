@@ -19,7 +19,7 @@ def test_what_is_written_is_read_after_a_restart(tmp_path: Path) -> None:
         assert file.read() == kept
     file.close()
     assert EpochFile(tmp_path / "new" / "folder", "c").read() == StoredEpoch(7, 12)
-    assert file.path.read_text() == '{"numbering": 7, "next": 12}\n'
+    assert file.path.read_text() == '{"epoch": 7, "next": 12}\n'
 
 
 def test_a_second_publisher_of_a_channel_is_refused(tmp_path: Path) -> None:
@@ -34,8 +34,8 @@ def test_a_second_publisher_of_a_channel_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "rubbish", "[]", "{}", "7", "\xff\x00", '{"numbering": -1, "next": 1}',
-        '{"numbering": 1, "next": "x"}', '{"numbering": 1, "next": Infinity}',
+        "rubbish", "[]", "{}", "7", "\xff\x00", '{"epoch": -1, "next": 1}',
+        '{"epoch": 1, "next": "x"}', '{"epoch": 1, "next": Infinity}',
     ],
 )  # fmt: skip
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:

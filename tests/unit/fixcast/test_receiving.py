@@ -87,7 +87,7 @@ def test_a_datagram_that_is_wrong_is_read_up_to_what_is_wrong() -> None:
 def test_events_are_described_for_json() -> None:
     assert described(Deliver(7, b"abc")) == {"event": "message", "number": 7, "bytes": 3}
     assert described(Skipped(1, 2)) == {"event": "skipped", "first": 1, "last": 2}
-    assert described(NewEpoch(5, True)) == {"event": "new-numbering", "numbering": 5, "ended": True}
+    assert described(NewEpoch(5, True)) == {"event": "new-epoch", "epoch": 5, "ended": True}
     assert described(Active()) == {"event": "active"}
     assert described(Joined(4)) == {"event": "joined", "number": 4}
 

@@ -205,6 +205,17 @@ def test_every_test_that_the_page_of_faults_names_exists() -> None:
     assert not [path for path in named if not (CHECKOUT / path).is_file()]
 
 
+def test_the_page_of_faults_names_every_simulation_and_mutation_test() -> None:
+    text = (CHECKOUT / "docs" / "reliability.md").read_text()
+    tests = [
+        path.relative_to(CHECKOUT).as_posix()
+        for folder in ("simulation", "fuzz")
+        for path in (CHECKOUT / "tests" / folder).glob("test_*.py")
+    ]
+    assert len(tests) > 20
+    assert not [test for test in tests if f"](../{test})" not in text]
+
+
 def test_every_file_that_the_documents_name_exists() -> None:
     for document in ("README.md", "ARCHITECTURE.md"):
         text = (CHECKOUT / document).read_text()
