@@ -30,7 +30,7 @@ NOISE_SHARE = 0.05
 #: Which way a figure counts, by its name; the first that fits. A bar is no figure, nor is a list.
 _IGNORED = re.compile(r"(^|_)bars?($|_)|^problems$|^(quick|cores|processors|seconds|packets)$")
 _MORE_IS_BETTER = re.compile(
-    r"(^|_)(per_s|per_second|a_second|rates?|times)$|^times_\w+$|^product$"
+    r"(^|_)(per_s|per_second|a_second|times)$|(^|_)rates?(_|$)|^times_\w+$|^product$"
 )
 _LESS_IS_BETTER = re.compile(r"(^|_)(ns|us|ms|s|bytes|p50|p90|p99|max)$")
 

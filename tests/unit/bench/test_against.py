@@ -9,14 +9,24 @@ from bench import against
 
 
 def test_a_ratio_above_one_is_better_whichever_way_the_figure_counts() -> None:
-    here = {"market": {"packets_per_s": 220.0, "sync_s": 0.5}, "latency": {"p99": 2.0}}
-    there = {"market": {"packets_per_s": 200.0, "sync_s": 1.0}, "latency": {"p99": 1.0}}
+    here = {
+        "market": {"packets_per_s": 220.0, "sync_s": 0.5},
+        "latency": {"p99": 2.0},
+        "rate_at_loss": 90,
+    }
+    there = {
+        "market": {"packets_per_s": 200.0, "sync_s": 1.0},
+        "latency": {"p99": 1.0},
+        "rate_at_loss": 60,
+    }
     compared, others = against.compare([(here, there)])
     assert {each.name: each.ratio for each in compared} == pytest.approx(
-        {"market / packets_per_s": 1.1, "market / sync_s": 2.0, "latency / p99": 0.5}
-    )
+        {"market / packets_per_s": 1.1, "market / sync_s": 2.0, "latency / p99": 0.5,
+         "rate_at_loss": 1.5}
+    )  # fmt: skip
     assert {each.name: each.verdict for each in compared} == {
         "market / packets_per_s": "faster", "market / sync_s": "faster", "latency / p99": "slower",
+        "rate_at_loss": "faster",
     }  # fmt: skip
     assert others == []
 
