@@ -6,8 +6,8 @@ and once there. A figure's ratio is taken turn by turn: above 1 is better than t
 whichever way the figure counts. Printed is the median of those ratios, with the lowest and the
 highest; a figure is `slower` or `faster` where the median is off by more than `NOISE_SHARE`.
 
-Figures that only one of the trees has, or whose name does not say which way they count, are listed
-apart. A figure is no fault; a bench that fails in either tree is.
+Figures that only one of the trees has, that are not above 0 in every turn, or whose name does not
+say which way they count, are listed apart. A figure is no fault; a bench that fails in either tree is.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def compare(
     compared, others = [], []
     for name in names:
         pairs = [(ours.get(name), theirs.get(name)) for ours, theirs in sides]
-        known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+        known = [(ours, theirs) for ours, theirs in pairs if min(ours or 0, theirs or 0) > 0]
         way = direction(name)
         if not way or len(known) < len(pairs):
             others.append(name)

@@ -45,6 +45,7 @@ def test_the_verdict_is_the_median_of_the_turns_own_ratios() -> None:
         ({"copies": 3}, {"copies": 3}),  # nothing in the name says which way it counts
         ({"new_per_s": 3.0}, {"old_per_s": 3.0}),
         ({"per_s": 0.0, "x_per_s": 0}, {"x_per_s": 1.0}),
+        ({"excess_ms": -0.5}, {"excess_ms": 0.3}),  # no ratio says which is better
     ],
 )
 def test_what_cannot_be_compared_is_named(here: dict[str, float], there: dict[str, float]) -> None:
