@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from feedhandler.codecs import Feed, ReferenceData, load_feed
 from feedhandler.codecs.bad_packet import BadPacket
-from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
-from feedhandler.replay.captures.reading import Capture, Datagram
-from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
+from feedhandler.replay.captures.reading import Datagram
+from feedhandler.terminal.captures import ReadablePart, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, progress
 from feedhandler.terminal.feed_guess import first_payloads, fitting_hint
 from feedhandler.terminal.outputs import refuse_existing, refuse_input
@@ -30,8 +30,6 @@ _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 _CONTROL = ("heartbeat", "reset", "control", "unsequenced", "skip")
 #: Digits of the greatest symbol that is a number.
 _SYMBOL_DIGITS = 20
-#: Packets between two updates of the progress bar.
-PROGRESS_PACKETS = 5000
 #: Rejected packets of each reason, the first ones, whose faults are explained one by one.
 FAULTS_SHOWN_MAX = 3
 
@@ -68,7 +66,7 @@ def run(options: Options) -> int:
     write_line = _json_line if options.as_json else _text_line
     shown = 0
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
-        read = _Read(capture, advance)
+        read = ReadablePart(capture, advance)
         for message in decoder.messages(iter(read)):
             sys.stdout.write(write_line(message))
             shown += 1
@@ -76,7 +74,7 @@ def run(options: Options) -> int:
                 break
     report_reading(capture)
     is_whole = not options.limit or shown < options.limit
-    cut = is_whole and read.complain()
+    cut = is_whole and read.complain_of_rest()
     for name, (found, described) in feed.longer.items():
         complain(
             f"{name}: {found} bytes where {described} are described: what is behind them is unread",
@@ -125,7 +123,7 @@ def _run_records(feed: Feed, options: Options) -> int:
             raise UsageError(f"cannot write {options.out}: no such folder", "make it, or see --out")
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
-        read = _Read(capture, advance)
+        read = ReadablePart(capture, advance)
         source = write_records(
             iter(read),
             feed,
@@ -135,7 +133,7 @@ def _run_records(feed: Feed, options: Options) -> int:
             options.day,
         )
     report_reading(capture)
-    cut = read.complain()
+    cut = read.complain_of_rest()
     if source.rejected:
         complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
     if source.refreshes:
@@ -214,31 +212,6 @@ class Decoder:
         if self._options.names and (name := self._name_of(message)):
             message["symbol"] = name
         return message
-
-
-class _Read:
-    """The datagrams of a capture up to its damage, if it has any; moves the progress bar along."""
-
-    def __init__(self, capture: Capture, advance: Any) -> None:
-        self._capture = capture
-        self._advance = advance
-        self._damage: PeerError | None = None
-
-    def __iter__(self) -> Iterator[Datagram]:
-        try:
-            for number, datagram in enumerate(self._capture):
-                if number % PROGRESS_PACKETS == 0:
-                    self._advance(completed=self._capture.share_done)
-                yield datagram
-        except PeerError as error:
-            self._damage = error
-
-    def complain(self) -> bool:
-        """Report a capture that is cut short or damaged; return whether it is."""
-        if self._damage is not None:
-            complain(self._damage.message, "all before it was read")
-            return True
-        return complain_if_cut(self._capture)
 
 
 def _json_line(message: dict[str, Any]) -> str:

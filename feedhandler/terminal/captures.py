@@ -1,10 +1,11 @@
 """Captures as the commands open them: a file that is no capture is the caller's mistake."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.reading import Capture, Datagram, DatagramBatch
 from feedhandler.terminal.console import complain
 
 
@@ -57,3 +58,32 @@ def complain_if_cut(capture: Capture) -> bool:
         return False
     complain(f"{capture.path}: {capture.truncation}", "all before it was read")
     return True
+
+
+class ReadablePart:
+    """The datagrams of a capture up to its damage, if it has any; moves a progress bar along."""
+
+    def __init__(self, capture: Capture, advance: Any) -> None:
+        self._capture = capture
+        self._advance = advance
+        self._damage: PeerError | None = None
+
+    def __iter__(self) -> Iterator[Datagram]:
+        for batch in self.batches():
+            yield from batch.datagrams()
+
+    def batches(self) -> Iterator[DatagramBatch]:
+        """Yield the datagrams in batches."""
+        try:
+            for batch in self._capture.batches():
+                self._advance(completed=self._capture.share_done)
+                yield batch
+        except PeerError as error:
+            self._damage = error
+
+    def complain_of_rest(self) -> bool:
+        """Report a capture that is cut short or damaged; return whether it is."""
+        if self._damage is not None:
+            complain(self._damage.message, "all before it was read")
+            return True
+        return complain_if_cut(self._capture)

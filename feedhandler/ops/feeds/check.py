@@ -10,13 +10,11 @@ import msgspec
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
 from feedhandler.codecs.layouts import Layout
-from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
+from feedhandler.terminal.captures import ReadablePart, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.terminal.feed_guess import fitting_feed
 from feedhandler.terminal.fitted import FittedTable
 
-#: Packets between two updates of the progress bar.
-PROGRESS_PACKETS = 2_000
 #: Kinds of misfits that are printed.
 KINDS_SHOWN_MAX = 8
 #: Packets that are tried with other feeds where most do not fit this one.
@@ -25,22 +23,22 @@ _NUMBER = re.compile(r"\b\d+\b")
 
 
 def run(description: str, path: Path, limit: int, as_json: bool) -> int:
-    """Check; `FOUND` where something does not fit, or the capture is cut short."""
+    """Check; `FOUND` where something does not fit, or the capture is cut short or damaged."""
     feed = load_feed(description)
     capture = open_capture(path)
     fit = Fit(feed)
     tried: list[bytes] = []
     with progress(f"reading {path.name}", total=1.0) as advance:
-        for number, datagram in enumerate(capture):
+        read = ReadablePart(capture, advance)
+        for number, datagram in enumerate(read):
             if limit and number == limit:
                 break
-            if number % PROGRESS_PACKETS == 0:
-                advance(completed=capture.share_done)
             stream = (datagram.group, datagram.port, datagram.source)
             fit.examine(datagram.payload, datagram.time_ns, stream)
             if number < TRIED_MAX:
                 tried.append(datagram.payload)
     report_reading(capture)
+    flawed = read.complain_of_rest()
     if not fit.packets:
         complain(f"{path}: no packets", "datagrams of UDP, or segments that hold whole packets")
         return ExitCode.FOUND
@@ -51,7 +49,7 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
     other = fitting_feed(tried) if fit.fitting <= fit.packets // 2 else ""
     if other and other != feed.name:
         complain(f"{path}: most packets do not fit {feed.name}", f"they fit {other}")
-    return ExitCode.FOUND if complain_if_cut(capture) or fit.counts else ExitCode.OK
+    return ExitCode.FOUND if flawed or fit.counts else ExitCode.OK
 
 
 def _print(fit: Fit) -> None:

@@ -18,7 +18,7 @@ from feedhandler.fixcast.planner import (
     read_volumes,
 )
 from feedhandler.fixcast.volumes import VolumeMeter
-from feedhandler.terminal.captures import complain_if_cut, open_capture, report_reading
+from feedhandler.terminal.captures import ReadablePart, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, progress
 from feedhandler.terminal.feed_guess import first_payloads, fitting_hint
 
@@ -44,7 +44,7 @@ class Options:
 def make_plan(options: Options) -> int:
     """Print a definition of channels for measured volumes; its spread goes to stderr.
 
-    Returns `FOUND` where it is not even, or the capture is cut short.
+    Returns `FOUND` where it is not even, or the capture is cut short or damaged.
     """
     if not options.feed:
         if options.busiest or options.by_service:
@@ -71,20 +71,21 @@ def _measured(options: Options) -> tuple[VolumeMeter, bool]:
     meter = VolumeMeter(feed, options.by_service)
     capture = open_capture(options.measured)
     with progress(f"measuring {capture.path.name}", total=1.0) as advance:
-        for batch in capture.batches():
+        read = ReadablePart(capture, advance)
+        for batch in read.batches():
             meter.add(batch)
-            advance(completed=capture.share_done)
     report_reading(capture)
+    flawed = read.complain_of_rest()
     for reason, count in meter.rejected.items():
         complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
     if not meter.messages:
-        payloads = first_payloads(capture)
+        payloads = first_payloads(read)
         raise UsageError(f"{capture.path}: no messages of {feed.name}", fitting_hint(payloads))
     text = f"{meter.messages:,} messages on all lines"
     if meter.unnamed_bytes:
         text += f"; {meter.unnamed_bytes:,} bytes name no instrument and are left out"
     print(text, file=sys.stderr)
-    return meter, not complain_if_cut(capture)
+    return meter, not flawed
 
 
 def _plan_of(

@@ -202,6 +202,18 @@ def test_what_the_heaviest_instrument_allows_is_printed(
     assert "over the whole capture: " in capsys.readouterr().err
 
 
+def test_what_is_before_a_damage_is_planned_and_the_damage_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = capture_of(tmp_path / "a.pcap", [(1, A, update(n, f"S{n}")) for n in range(1, 31)])
+    path.write_bytes(path.read_bytes() + b"\xff" * 64)
+    assert make_plan(Options(path, "fix-marketdata", channels=2)) == 1
+    said = capsys.readouterr()
+    assert "30 messages on all lines" in said.err
+    assert "damaged at byte" in said.err
+    assert len(parse_channels(said.out, "plan").channels) == 2
+
+
 @pytest.mark.parametrize(
     ("weights", "most"),
     [((10, 10), 2), ((10, 1), 1), ((2, 2, 2, 2, 4), 3), ((0, 0), 1024), ((), 1024)],

@@ -311,3 +311,16 @@ def test_a_capture_that_is_cut_short_is_reported(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert json.loads(done.stdout)["packets"] == 1
     assert "all before it was read" in done.stderr
+
+
+@pytest.mark.parametrize("whole", [0, 1])
+def test_what_is_before_a_damage_is_checked_and_the_damage_is_found(
+    tmp_path: Path, whole: int
+) -> None:
+    path = pcap(tmp_path / "day.pcap", *[bytes(100)] * whole)
+    path.write_bytes(path.read_bytes() + b"\xff" * 64)
+    done = run_here("feeds", "check", "iex-deep", str(path))
+    assert done.returncode == 1
+    assert "damaged at byte" in done.stderr
+    assert "all before it was read" in done.stderr
+    assert ("0 of 1 packets fit iex-deep" in done.stdout) == bool(whole)
