@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import enum
 import errno
+import functools
 import importlib
 import json
 import os
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from feedhandler._compiled import build_fault
 from feedhandler.codecs.errors import (
@@ -33,6 +34,8 @@ from feedhandler.codecs.errors import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_Result = TypeVar("_Result")
 
 
 class ExitCode(enum.IntEnum):
@@ -341,32 +344,36 @@ async def until_stopped(
     return None
 
 
+async def in_daemon_thread(work: Callable[[], _Result]) -> _Result:
+    """Return what `work` returns, called on a thread that keeps no process from ending.
+
+    A thread of `asyncio.to_thread` does, even where the one who waits for it is cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    coming: asyncio.Future[_Result] = loop.create_future()
+
+    def settle(give: Callable[[], None]) -> None:
+        if not coming.done():
+            give()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            give = functools.partial(coming.set_exception, error)
+        else:
+            give = functools.partial(coming.set_result, result)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, give)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await coming
+
+
 async def read_next(file: IO[bytes]) -> bytes:
     """Read what comes next, 256 KiB at most, without keeping the loop; b"" at the end of the file.
 
-    A thread of its own reads, which does not keep the process from ending where this is cancelled:
-    standard input may bring nothing for ever. It reads past Python's buffer, whose lock it would
-    hold at the end, and an interpreter that cannot take that lock aborts.
+    Standard input may bring nothing for ever, so a daemon thread reads. It reads past Python's
+    buffer, whose lock it would hold at the end: an interpreter that cannot take that lock aborts.
     """
-    loop = asyncio.get_running_loop()
-    coming: asyncio.Future[bytes] = loop.create_future()
-
-    def settle(data: bytes, error: Exception | None) -> None:
-        if coming.done():
-            return
-        if error is None:
-            coming.set_result(data)
-        else:
-            coming.set_exception(error)
-
-    def read() -> None:
-        data, failure = b"", None
-        try:
-            data = os.read(file.fileno(), _READ_BYTES)
-        except Exception as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, data, failure)
-
-    threading.Thread(target=read, daemon=True).start()
-    return await coming
+    return await in_daemon_thread(lambda: os.read(file.fileno(), _READ_BYTES))

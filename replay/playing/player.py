@@ -220,6 +220,8 @@ class Player:
         if first is None or first.batch is None:
             raise UsageError("nothing is recorded from there on", "name an earlier time")
         with self._turned:
+            if self._ended.is_set():
+                raise UsageError("the run has ended", "start it again")
             turn = self._reading.turn_to(itertools.chain([first], chunks))
             self._sought = (turn, _share_before(source, first))
             self._sender.drop()

@@ -5,9 +5,11 @@ The protocol is that of the gateway's control socket (`rpc`). Verbs: `status`, `
 The effect is complete when the answer comes: after `pause` nothing is sent, after `seek` nothing
 from before it, after `stop` nothing at all.
 
-A player's threads have no event loop, so the socket has a thread with a loop of its own.
+A player's threads have no event loop, so the socket has a thread with a loop of its own. A seek may
+read for long: it runs on a thread, and the other verbs are answered meanwhile.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -18,6 +20,7 @@ from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.time_spec import EXAMPLES, parse_time_spec, rfc3339_text
 from feedhandler.rpc import ControlSocket, Verb
 from feedhandler.side_loop import SideLoop
+from feedhandler.terminal.console import in_daemon_thread
 
 #: The option that gives the endpoint, named in errors about it.
 SETTING = "--control"
@@ -37,6 +40,7 @@ class ReplayVerbs:
         self._title = title
         self._start_ns = start_ns
         self._zone = zone
+        self._seeking = asyncio.Lock()  # one seek after the other, as they came
 
     def table(self) -> dict[str, Verb]:
         """Return the verbs by name."""
@@ -79,12 +83,13 @@ class ReplayVerbs:
         self._player.stop()
         self._player.wait(STOP_WAIT_S)
 
-    def _seek(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _seek(self, request: Mapping[str, Any]) -> dict[str, Any]:
         text = request.get("to")
         if not isinstance(text, str):
             raise UsageError("nowhere to go to", 'say {"do": "seek", "to": T}; ' + EXAMPLES)
         at_ns = parse_time_spec(text).at_ns(self._start_ns, self._zone)
-        first_ns = self._player.seek(at_ns)
+        async with self._seeking:
+            first_ns = await in_daemon_thread(lambda: self._player.seek(at_ns))
         return {**self.status(), "position": rfc3339_text(first_ns), "position_ns": first_ns}
 
 
@@ -100,7 +105,6 @@ class ReplayControl:
             raise ConfigError(f"{SETTING}: {bind!r} is no ZeroMQ endpoint", hint)
         self.endpoint = bind
         self._verbs = verbs
-        # A seek through a large capture may be running at the end; its answer is not needed then.
         self._side = SideLoop(self._answering, "replay-control")
 
     def __enter__(self) -> "ReplayControl":
@@ -117,4 +121,4 @@ class ReplayControl:
         try:
             yield control.endpoint
         finally:
-            control.close()
+            await control.closed()  # not for the thread of a seek: its answer is not needed
