@@ -75,7 +75,7 @@ def run(options: Options) -> int:
             tcp as replay_tcp,  # the servers of retrans: not for every replay
         )
 
-        code = replay_tcp.run(source, options.pace, options.tcp)
+        code = replay_tcp.run(source, options.pace, options.tcp, options.as_json)
         return ExitCode.FOUND if _complain_of_captures(source) else code
     lines = _lines(source, options)
     if options.dry_run or options.write is not None:

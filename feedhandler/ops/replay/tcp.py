@@ -5,6 +5,7 @@ server stays until a signal, since a later client may ask for all that was sent.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 
@@ -17,7 +18,7 @@ from feedhandler.replay.playing.tcp_line import TcpFrames, TcpLineServer
 from feedhandler.retrans.settings import ServerSettings
 from feedhandler.retrans.tcp import serve
 from feedhandler.terminal.arguments import TcpAddress
-from feedhandler.terminal.console import ExitCode, complain, run_async
+from feedhandler.terminal.console import ExitCode, complain, print_json, run_async
 
 #: A client that was silent, or took nothing, for so long is gone (SoupBinTCP).
 DEAD_US = 15_000_000
@@ -30,8 +31,9 @@ BURST = 64
 Due = Iterator[tuple[int, list[bytes]]]
 
 
-def run(source: Pipeline, pace: Pace, address: TcpAddress) -> int:
+def run(source: Pipeline, pace: Pace, address: TcpAddress, as_json: bool) -> int:
     """Serve until a signal; print the account. Raises `UsageError` where nothing can be sent."""
+    notes = sys.stderr if as_json else sys.stdout
     assert source.feed is not None, "a line by TCP is one of a feed"
     frames = TcpFrames(source.feed, address.framing)
     due = _due(source, pace, frames)
@@ -46,15 +48,16 @@ def run(source: Pipeline, pace: Pace, address: TcpAddress) -> int:
         named = f", session {frames.session} from number {frames.first} on"
         print(
             f"replay: {address.framing}{named if frames.session else ''} at {host}:{port}",
+            file=notes,
             flush=True,
         )
         try:
             if await _send(server, first, due, stop):
-                print(f"replay: all {len(server.sent):,} frames sent", flush=True)
+                print(f"replay: all {len(server.sent):,} frames sent", file=notes, flush=True)
                 await stop.wait()
         finally:
             await listener.close()
-        _account(server)
+        _account(server, as_json)
         return ExitCode.OK
 
     return run_async(main)
@@ -104,14 +107,21 @@ async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-def _account(server: TcpLineServer) -> None:
-    counts = server.counts
-    print(
-        f"replay: {len(server.sent):,} frames to {counts['clients']:,} connections, "
-        f"{counts['logins']:,} logins"
-    )
-    if lacking := server.frames.lacking:
+def _account(server: TcpLineServer, as_json: bool) -> None:
+    counts, frames = server.counts, server.frames
+    account = {
+        "session": frames.session, "first": frames.first, "frames": len(server.sent),
+        "connections": counts["clients"], "logins": counts["logins"], "lacking": frames.lacking,
+    }  # fmt: skip
+    if as_json:
+        print_json(account)
+    else:
+        print(
+            f"replay: {len(server.sent):,} frames to {counts['clients']:,} connections, "
+            f"{counts['logins']:,} logins"
+        )
+    if frames.lacking:
         complain(
-            f"{lacking:,} sequence numbers are in no datagram of the capture",
+            f"{frames.lacking:,} sequence numbers are in no datagram of the capture",
             "messages behind them have lower numbers in a SoupBinTCP session",
         )

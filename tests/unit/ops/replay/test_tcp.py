@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,3 +83,20 @@ def test_a_capture_that_is_cut_short_is_reported_and_found(
     done = run_here("replay", str(path), "--feed", UTP.name, "--tcp", "length:127.0.0.1:0")
     assert done.returncode == code
     assert ("cut short after 1 records" in done.stderr) is (cut > 0)
+
+
+def test_with_json_the_account_alone_is_on_stdout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sent(server: Any, first: Any, *_: Any) -> bool:
+        server.publish(first[1])
+        return False
+
+    monkeypatch.setattr(tcp, "_send", sent)
+    path = str(capture(tmp_path / "day.pcap", 101))
+    words = ("replay", path, "--feed", UTP.name, "--tcp", "length:127.0.0.1:0", "--json")
+    done = run_here(*words)
+    assert json.loads(done.stdout) == {
+        "session": "", "first": 1, "frames": 1, "connections": 0, "logins": 0, "lacking": 0,
+    }  # fmt: skip
+    assert "replay: length at 127.0.0.1:" in done.stderr
