@@ -254,11 +254,11 @@ def encode_metadata(
 ) -> bytes:
     """Return what stands in front of the records of a file.
 
-    `symbols` are the names of instruments by their `instrument_id`, good on each day (in UTC, as
-    DBN counts them) from `start_ns` to `end_ns`; several may have one name. Text that is too long
-    is cut.
+    The records are from `start_ns` on and before `end_ns`. `symbols` are the names of instruments
+    by their `instrument_id`, good on each day of that time (in UTC, as DBN counts them); several
+    may have one name. Text that is too long is cut.
     """
-    days = day_of(start_ns, "UTC"), day_of(end_ns, "UTC") + timedelta(days=1)
+    days = day_of(start_ns, "UTC"), day_of(end_ns - 1, "UTC") + timedelta(days=1)
     fixed = b"".join(
         (
             _text(dataset, _DATASET_BYTES),

@@ -70,8 +70,8 @@ class CaptureRecords:
 
     `day` is the trading day; None: that of each datagram's own time. `rejected` are other feeds'
     datagrams, `copies` packets that had come before, of `packets`; `first_ns` and `last_ns` are the
-    times of the first and the last datagram. `fallen_back` counts packets passed over whose line's
-    numbers had fallen far back: old packets that were sent again, or numbers that began anew
+    earliest and the latest time of a datagram. `fallen_back` counts packets passed over whose
+    line's numbers had fallen far back: old packets that were sent again, or numbers that began anew
     without a word; `refreshes` those of refresh lines. Raises `UsageError` for a feed without
     books.
     """
@@ -110,7 +110,8 @@ class CaptureRecords:
         day = self.day_of(time_ns)
         if day != self.day:
             self._set_day(day)
-        self.first_ns, self.last_ns = self.first_ns or time_ns, time_ns
+        self.first_ns = min(self.first_ns or time_ns, time_ns)
+        self.last_ns = max(self.last_ns, time_ns)
         try:
             try:
                 self._scan(payload, time_ns, line, channel)

@@ -64,7 +64,7 @@ def write_records(
 
 def _write_dbn(kept: IO[bytes], file: IO[bytes], source: CaptureRecords, schema: Schema) -> None:
     name = source.records.normaliser.feed.name
-    head = encode_metadata(name, schema, source.first_ns, source.last_ns, source.names())
+    head = encode_metadata(name, schema, source.first_ns, source.last_ns + 1, source.names())
     file.write(head)
     shutil.copyfileobj(kept, file)
 

@@ -25,6 +25,7 @@ from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
 from feedhandler.ops import decode_records
 from feedhandler.ops.decode_records import FORMS
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.terminal.console import ExitCode, run_guarded
 from tests.support.commands import run_here
@@ -204,6 +205,29 @@ def test_metadata_are_a_multiple_of_eight_bytes_and_read_back() -> None:
         )  # fmt: skip
 
 
+def test_a_files_time_begins_with_its_earliest_record_and_ends_behind_its_latest(
+    tmp_path: Path,
+) -> None:
+    """The end is exclusive. Datagrams of two captured lines may be out of order."""
+    feed, path, out = load_feed("euronext-utp-md"), tmp_path / "day.pcap", tmp_path / "day.dbn"
+    midnight_ns = day_start_ns(date(2026, 11, 20), "UTC")
+    times = [midnight_ns - 1, midnight_ns - 2, midnight_ns - 1]
+    with CaptureWriter(path) as writer:
+        for number, time_ns in enumerate(times, 1):
+            order = feed.encode_message(
+                230, symbol_index=7, action_type="A", side="B", price=100, volume=1,
+                order_id=number, price_scale_code=2,
+            )  # fmt: skip
+            packet = feed.encode_packet(sequence=number, service=104, messages=[order])
+            writer.write(time_ns, "239.1.1.1", 5_001, packet)
+    assert main(["decode", str(path), "--as", "mbo", "--format", "dbn", "--out", str(out)]) == 0
+    read = databento_dbn.Metadata.decode(out.read_bytes())
+    assert (read.start, read.end) == (min(times), max(times) + 1)
+    made = encode_metadata("XPAR", SCHEMAS["mbo"], read.start, read.end, {7: "MILL"})
+    [mapping] = databento_dbn.Metadata.decode(made).mappings["MILL"]
+    assert (mapping["start_date"], mapping["end_date"]) == (date(2026, 11, 19), date(2026, 11, 20))
+
+
 def test_a_file_that_is_there_is_kept_unless_told_otherwise(session: Path, tmp_path: Path) -> None:
     out = tmp_path / "day.csv"
     out.write_text("kept")
@@ -229,8 +253,8 @@ def test_the_library_finds_the_names_on_every_day_of_a_file() -> None:
     records["length"], records["rtype"] = MBO.itemsize // 4, SCHEMAS["mbo"].rtype
     records["instrument_id"], records["action"], records["side"] = 7, b"A", b"B"
     records["ts_recv"] = first_ns + np.array([0, 1, 24]) * 3_600 * 10**9
-    last_ns = int(records["ts_recv"][-1])
-    made = encode_metadata("XASX", SCHEMAS["mbo"], first_ns, last_ns, {7: "BHP"})
+    end_ns = int(records["ts_recv"][-1]) + 1
+    made = encode_metadata("XASX", SCHEMAS["mbo"], first_ns, end_ns, {7: "BHP"})
     out = io.BytesIO()
     encoding, plain = databento_dbn.Encoding.JSON, databento_dbn.Compression.NONE
     transcoder = databento_dbn.Transcoder(out, encoding, plain)
