@@ -13,6 +13,7 @@ import functools
 import struct
 from ipaddress import IPv4Address
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 
 #: What a UDP datagram can carry over IPv4: 65,535 minus the IPv4 and UDP headers.
@@ -23,6 +24,8 @@ FRAME_BYTES_MIN = 60
 HEADERS_BYTES = 42
 #: The length of the header before each record of a pcap file.
 RECORD_HEADER_BYTES = 16
+#: The first time (ns since 1970) that a pcap record cannot have: it counts seconds in 32 bits.
+TIME_END_NS = (1 << 32) * 1_000_000_000
 #: What stands before and behind a frame in pcapng's enhanced packet block.
 BLOCK_HEAD_BYTES, BLOCK_TAIL_BYTES = 28, 4
 
@@ -39,8 +42,21 @@ def file_header(
     )
 
 
+def check_times(earliest_ns: int, latest_ns: int) -> None:
+    """Raise `UsageError` where pcap records cannot have times from one to the other."""
+    if earliest_ns < 0 or latest_ns >= TIME_END_NS:
+        raise UsageError(
+            "times before 1970 or after 2106-02-07 06:28:15 UTC, which a pcap file cannot hold",
+            "choose another day or pace",
+        )
+
+
 def record_header(time_ns: int, frame_bytes: int, tick_ns: int = 1, order: str = "<") -> bytes:
-    """Build what stands before a frame in a pcap file whose times count `tick_ns`."""
+    """Build what stands before a frame in a pcap file whose times count `tick_ns`.
+
+    Raises `UsageError` for a time that it cannot hold; compiled writers call `check_times` first.
+    """
+    check_times(time_ns, time_ns)
     seconds, fraction = divmod(time_ns, 1_000_000_000)
     return struct.pack(order + "IIII", seconds, fraction // tick_ns, frame_bytes, frame_bytes)
 

@@ -35,7 +35,7 @@ class CaptureWriter:
     `nanosecond=False` writes the microsecond magic (times are then cut to microseconds).
     `byte_order` and `vlan_ids` (outermost first) are for files that must look like another
     recorder's. Use as a context manager, which removes the file after an error, or call `close`.
-    Raises `UsageError` where the file cannot be created or a datagram cannot exist.
+    Raises `UsageError` where the file cannot be created, or holds no such datagram or time.
     """
 
     def __init__(

@@ -34,6 +34,8 @@ FEED_NAME = "euronext-utp-md"
 BODY_BYTES_MIN, BODY_BYTES_MAX = 52.0, 1_300.0
 #: Others: orders are longer, and trades with their price updates make packets of a fixed kind.
 BODY_BOUNDS = {"102": (44.0, 64.0), "104": (64.0, BODY_BYTES_MAX), "105": (108.0, 152.0)}
+#: A capture counts seconds from 1970 in 32 bits, which end in the year behind these.
+YEARS = range(1970, 2106)
 
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -194,7 +196,7 @@ def _odd_times(profile: Profile) -> Iterator[str]:
         yield f"there is no time zone {profile.zone}"
         return
     try:
-        date.fromisoformat(profile.day)
+        day = date.fromisoformat(profile.day)
         start, end = seconds_of(profile.start), seconds_of(profile.end)
         minutes = [seconds_of(minute.at) for minute in profile.minutes]
         times = [seconds_of(second.at) for second in profile.seconds]
@@ -203,6 +205,8 @@ def _odd_times(profile: Profile) -> Iterator[str]:
     except ValueError as error:
         yield f"{error}"
         return
+    if day.year not in YEARS:
+        yield f"day {profile.day} is not in {YEARS[0]} to {YEARS[-1]}, whose times a capture holds"
     if start >= end:
         yield f"it starts at {profile.start} and ends at {profile.end}"
     if minutes != sorted(set(minutes)):

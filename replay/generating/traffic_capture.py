@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from feedhandler.codecs.errors import unwritable
-from feedhandler.replay.captures.records import HEADERS_BYTES, RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import HEADERS_BYTES, RECORD_HEADER_BYTES, check_times
 from feedhandler.replay.captures.writer import CaptureWriter, remove_unfinished
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.profile_plan import mean_payload
@@ -102,7 +102,12 @@ def write_with_ledger(target: Path, write: Callable[[], dict[str, Any]]) -> dict
 
 
 def record_bytes(records: RecordWriter, datagrams: Datagrams) -> memoryview:
-    """Build the records of a capture file from datagrams."""
+    """Build the records of a capture file from datagrams, in the order of their times.
+
+    Raises `UsageError` for times that a capture cannot hold.
+    """
+    if len(datagrams):
+        check_times(int(datagrams.time_ns[0]), int(datagrams.time_ns[-1]))
     size = int(datagrams.length.sum(dtype=np.int64)) + _BESIDE * len(datagrams)
     out = np.empty(size, np.uint8)
     # Memoryviews: in the interpreted twin, numpy's small integers would overflow.

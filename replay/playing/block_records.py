@@ -21,7 +21,7 @@ from feedhandler.replay.playing.blocks import Block
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-from feedhandler.replay.captures.records import FRAME_BYTES_MIN, RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import FRAME_BYTES_MIN, RECORD_HEADER_BYTES, check_times
 from feedhandler.replay.playing.frame_headers import LINK_BYTES, Destination
 
 _RECORD_HEADER = cython.declare(cython.Py_ssize_t, RECORD_HEADER_BYTES)
@@ -119,8 +119,11 @@ class RecordMaker:
     def records(self, block: Block, base_ns: int) -> Array:
         """Build the records of all sends (u8); the time of what is due at 0 is `base_ns`.
 
-        Raises `UsageError` where the source is no capture.
+        Raises `UsageError` where the source is no capture, or a pcap file cannot hold the times.
         """
+        times = block.due_ns + base_ns
+        if len(times):
+            check_times(int(times.min()), int(times.max()))
         names = ("frame_offset", "offset", "length", "link_type")
         frame_at, payload_at, length, link = (
             block.gather_batch(name).astype(np.int64) for name in names
@@ -137,7 +140,7 @@ class RecordMaker:
             [
                 at,
                 size,
-                block.due_ns + base_ns,
+                times,
                 block.destinations.astype(np.int64),
                 frame_at,
                 payload_at,

@@ -96,6 +96,18 @@ def test_what_is_left_out_and_out_of_order_is_printed_after_sending_too(tmp_path
     assert json.loads(output)["left_out"]["on no line"] == 18_000
 
 
+def test_times_that_a_capture_cannot_hold_are_refused_in_one_line(
+    day: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.pcap"
+    words = ("--as-recorded", "--speed", "0.00000001x", "--write", str(out))
+    code, _, errors = run(str(day), *words)
+    assert code == ExitCode.USAGE
+    assert "after 2106-02-07 06:28:15 UTC, which a pcap file cannot hold" in errors
+    assert errors.count("\n") == 1
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("name", ["out.pcap.gz", "out.pcap.zst"])
 def test_a_loop_is_written_compressed_as_one_session(day: Path, tmp_path: Path, name: str) -> None:
     words = ["--feed", "euronext-utp-md", "--loop", "3", "--group", A[0], "--as-recorded"]

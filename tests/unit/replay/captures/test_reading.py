@@ -20,7 +20,7 @@ from feedhandler.replay.captures import sources as capture_sources
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
 from feedhandler.replay.captures.pcap import PcapScanner
 from feedhandler.replay.captures.reading import CHUNK_BYTES, Capture, Datagram
-from feedhandler.replay.captures.records import internet_checksum, multicast_mac
+from feedhandler.replay.captures.records import TIME_END_NS, internet_checksum, multicast_mac
 from feedhandler.replay.captures.status import Status
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import TWINS
@@ -434,8 +434,14 @@ def test_written_frames_are_what_a_switch_would_deliver(tmp_path: Path) -> None:
 def test_the_writer_refuses_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         CaptureWriter(tmp_path / "absent" / "x.pcap")
-    with CaptureWriter(tmp_path / "x.pcap") as writer, pytest.raises(UsageError, match="65,507"):
-        writer.write(0, "239.1.1.1", 1, bytes(65_508))
+    with CaptureWriter(tmp_path / "x.pcap") as writer:
+        with pytest.raises(UsageError, match="65,507"):
+            writer.write(0, "239.1.1.1", 1, bytes(65_508))
+        for time_ns in (-1, TIME_END_NS):
+            with pytest.raises(UsageError, match="after 2106-02-07"):
+                writer.write(time_ns, "239.1.1.1", 1, b"payload")
+        writer.write(TIME_END_NS - 1, "239.1.1.1", 1, b"payload")
+    assert [one.time_ns for one in Capture(tmp_path / "x.pcap")] == [TIME_END_NS - 1]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError])

@@ -52,6 +52,8 @@ def services(**changes: Any) -> dict[str, Any]:
     [
         ({"start": "5 o'clock"}, "Invalid isoformat string"),
         ({"day": "yesterday"}, "Invalid isoformat string"),
+        ({"day": "2106-02-08"}, "day 2106-02-08 is not in 1970 to 2105"),
+        ({"day": "0001-01-01"}, "day 0001-01-01 is not in 1970 to 2105"),
         ({"start": "22:00", "end": "05:10"}, "starts at 22:00 and ends at 05:10"),
         ({"start": None}, "missing required field `start`"),
         ({"colour": "red"}, "unknown field `colour`"),
