@@ -77,7 +77,7 @@ from feedhandler.characterise.growing import (
     reach,
 )
 from feedhandler.characterise.job import Request, selected
-from feedhandler.characterise.planning import exact_slices
+from feedhandler.characterise.planning import exact_slices, with_pieces
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.rows import RowMaker
 from feedhandler.characterise.slices import (
@@ -342,7 +342,10 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Plan the slices of a batch."""
         size = self.asked.slice_bytes or SLICE_BYTES_MAX
-        return [SlicePartition(part) for part in news(start, end, size)]
+        parts = news(start, end, size)
+        if self.asked.rows != "tallies":  # who keeps those passes the pieces on (`following`)
+            parts = [with_pieces(part) for part in parts]
+        return [SlicePartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one slice."""

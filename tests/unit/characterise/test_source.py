@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from feedhandler.characterise import planning
 from feedhandler.characterise.files import look_at
 from feedhandler.characterise.job import Request
 from feedhandler.characterise.planning import exact_slices
@@ -14,6 +15,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
+from tests.support.captures import pieces_of, write_frames
 from tests.support.characterise import (
     FEED,
     LINE_A,
@@ -37,6 +39,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 from feedhandler.characterise.source import (  # noqa: E402
     FeedhandlerReader,
     FeedhandlerSource,
+    FeedhandlerStreamReader,
     SlicePartition,
     narrowed,
     open_files,
@@ -137,6 +140,44 @@ def test_a_folder_a_pattern_and_a_list_are_the_same_captures(session: Path, tmp_
     assert rows_of(tmp_path) == rows_of(tmp_path / "*.pcap") == listed
     ordinals = [row["ordinal"] for row in listed]
     assert ordinals == sorted(set(ordinals))
+
+
+@pytest.mark.parametrize("rows", ["packets", "messages"])
+@pytest.mark.parametrize("before", [planning.PIECES_BYTES_MAX, 8_000])
+def test_a_datagram_whose_pieces_lie_in_two_partitions_is_a_row_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, before: int
+) -> None:
+    """Of every tenth the last piece is missing. Pieces are looked for a little before a slice."""
+    monkeypatch.setattr(planning, "PIECES_BYTES_MAX", before)
+    frames = []
+    for number in range(60):
+        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
+        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
+        pieces = pieces_of(packet, 296, number)
+        frames += pieces[:-1] if number % 10 == 9 else pieces
+    path = write_frames(tmp_path / "day.pcap", frames, step_ns=1_000_000)
+    options = {"feed": FEED.name, "path": str(path), "rows": rows, "slice_bytes": "2000"}
+    whole = rows_of(path, rows=rows, slice_bytes="1000000")
+    packets = {number + 1 for number in range(60) if number % 10 != 9}
+    assert {row["sequence"] for row in whole} == packets
+    parts = rows_of(path, rows=rows, slice_bytes="2000")
+    numbers = [row["ordinal"] for row in parts]
+    assert numbers == sorted(set(numbers))
+    assert _without_ordinals(parts) == _without_ordinals(whole)
+    reader = FeedhandlerStreamReader(understand(options))
+    data, streamed = path.read_bytes(), []
+    start = reader.initialOffset()
+    for written in (len(data) // 2, len(data)):
+        path.write_bytes(data[:written])
+        end = reader.latestOffset(start)
+        for part in reader.partitions(start, end):
+            streamed += [row for batch in reader.read(part) for row in batch.to_pylist()]
+        start = end
+    assert _without_ordinals(streamed) == _without_ordinals(whole)
+
+
+def _without_ordinals(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{name: value for name, value in row.items() if name != "ordinal"} for row in rows]
 
 
 def test_fields_are_decoded_and_bad_packets_left_out(tmp_path: Path) -> None:
