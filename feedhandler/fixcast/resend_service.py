@@ -1,15 +1,16 @@
 """Service of Resend Requests: by TCP, or on a request topic, to a `ResendServer` and back.
 
 A client that sends something other than FIX messages is disconnected; invalid requests are ignored
-and counted, as the server does. Answers for one client go into its connection, and one that does
-not read them is disconnected; answers for all go to `send`.
+and counted, as the server does. Answers for all go to `send`. Answers for one client go into its
+connection as fast as it reads them, however long they are; its next request is handled behind them.
+A client that reads nothing for `UNREAD_SECONDS` is disconnected.
 """
 
 import asyncio
 import itertools
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import cast
 
@@ -25,8 +26,10 @@ CLIENTS_MAX = 1024
 REQUEST_BYTES_MAX = 4096
 #: Upper limit on requests of a topic that are read before others get their turn.
 TURN_DATAGRAMS = 64
-#: Upper limit on bytes that wait for a client that does not read.
-UNREAD_BYTES_MAX = 8 << 20
+#: How long a client may read nothing of what waits for it.
+UNREAD_SECONDS = 30.0
+#: Bytes of an answer that are written at a time.
+WRITE_BYTES = 64 << 10
 _SECOND = 1_000_000_000
 
 
@@ -134,13 +137,19 @@ class ResendService:
 
 
 class _Client(asyncio.Protocol):
-    """One connection."""
+    """One connection.
+
+    Holds the requests of one read, and one answer: while a client is behind, nothing is read.
+    """
 
     def __init__(self, service: ResendService) -> None:
         self._service = service
         self._stream = FixStream(REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._id: int | None = None
+        self._requests: deque[bytes] = deque()
+        self._unsent: deque[bytes] = deque()
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -149,6 +158,7 @@ class _Client(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._end()
         if self._id is not None:
             self._service.leave(self._id)
 
@@ -156,25 +166,68 @@ class _Client(asyncio.Protocol):
         if self._id is None:
             return
         try:
-            messages = self._stream.receive(data)
+            self._requests += self._stream.receive(data)
         except PeerError:
-            messages = []
-        for message in messages:
-            self._service.receive(message, self._id)
+            return
+        self._go_on()
         if self._stream.fault:
             self._service.counts["not_fix"] += 1
             self.close()
 
-    def write(self, messages: list[bytes]) -> None:
-        """Send answers; disconnect where too many bytes are unread."""
+    def pause_writing(self) -> None:
+        """Write and read no further: the client reads more slowly than we write."""
         assert self._transport is not None
-        if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
-            self._service.counts["unread"] += 1
-            self._transport.abort()
-            return
-        self._transport.write(b"".join(messages))
+        self._transport.pause_reading()
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(UNREAD_SECONDS, self._give_up)
+
+    def resume_writing(self) -> None:
+        """Go on, as the client has read."""
+        assert self._transport is not None
+        self._end_patience()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._go_on()
+
+    def write(self, messages: list[bytes]) -> None:
+        """Send answers, as far as the client reads them now; the rest follows."""
+        self._unsent += messages
+        self._send()
+
+    def _go_on(self) -> None:
+        """Send what waits, and handle the requests behind it."""
+        self._send()
+        while self._requests and not self._unsent and self._patience is None:
+            assert self._id is not None
+            self._service.receive(self._requests.popleft(), self._id)
+
+    def _send(self) -> None:
+        assert self._transport is not None
+        while self._unsent and self._patience is None:
+            part = [self._unsent.popleft()]
+            size = len(part[0])
+            while self._unsent and size + len(self._unsent[0]) <= WRITE_BYTES:
+                part.append(self._unsent.popleft())
+                size += len(part[-1])
+            self._transport.write(b"".join(part))
+
+    def _give_up(self) -> None:
+        self._service.counts["unread"] += 1
+        self.close()
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _end(self) -> None:
+        """Drop what waits: the connection is over."""
+        self._end_patience()
+        self._requests.clear()
+        self._unsent.clear()
 
     def close(self) -> None:
         """End the connection."""
+        self._end()
         if self._transport is not None:
             self._transport.abort()
