@@ -12,6 +12,7 @@ import numpy as np
 
 from feedhandler.characterise.tables import Line, Tables, quantiles_ns, summed_minutes
 from feedhandler.characterise.tally import TOTALS
+from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import SECOND_NS
 from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
@@ -56,10 +57,7 @@ def profile_of(tables: Tables, name: str) -> Profile:
     Raises `UsageError` for another feed and for captures without packets or past midnight,
     `ConfigError` where the generator cannot make such a session.
     """
-    if tables.feed.name != FEED:
-        raise UsageError(
-            f"sessions of {tables.feed.name} cannot be generated", f"profiles are of {FEED}"
-        )
+    refuse_other_feeds(tables.feed)
     if not tables.buckets.shape[1]:
         raise UsageError("nothing of the feed was read", "a profile needs packets")
     first_ns, last_ns = (int(tables.buckets[0, index]) * 1_000_000 for index in (0, -1))
@@ -86,6 +84,12 @@ def profile_of(tables: Tables, name: str) -> Profile:
     )
     check_profile(profile, name)
     return profile
+
+
+def refuse_other_feeds(feed: Feed) -> None:
+    """Raise `UsageError` for a feed that has no profiles."""
+    if feed.name != FEED:
+        raise UsageError(f"sessions of {feed.name} cannot be generated", f"profiles are of {FEED}")
 
 
 def _moment(tables: Tables, time_ns: int) -> datetime.datetime:

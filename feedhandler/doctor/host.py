@@ -196,14 +196,6 @@ def has_net_admin() -> bool:
     return False
 
 
-def existing_part(path: str | Path) -> Path:
-    """Return the existing part of a path: itself, or the folder that the rest would be made in."""
-    part = Path(path)
-    while not os.path.exists(part) and part != part.parent:
-        part = part.parent
-    return part
-
-
 def file_system_of(path: str | Path) -> FileSystem | None:
     """Return the file system that `path` is on, or will be once made; None where not known."""
     try:

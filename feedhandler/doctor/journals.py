@@ -28,6 +28,7 @@ from feedhandler.journal.recovery import CONTROL_NAME, block_path, read_control,
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import block_entry
 from feedhandler.terminal.checks import Check
+from feedhandler.terminal.outputs import existing_part
 
 #: The remedy: an NFS mount that retries writes instead of failing them, and has locks of its own.
 NFS_WANTED = "version 4.1 or later, mounted hard, from a server that exports sync"
@@ -100,7 +101,7 @@ def journals_of(config: Config) -> list[Journal]:
 def check_folder(journal: Journal, folder: str) -> Check:
     """Check that the folder exists or can be made, and that its files can be written."""
     name = f"{journal.label} folder"
-    stands_on = host.existing_part(folder)
+    stands_on = existing_part(folder)
     if not stands_on.is_dir():
         found = f"{folder}: {stands_on} is no folder"
         return Check(name, "fail", found, f"another {journal.key}")
@@ -214,7 +215,7 @@ def check_room(journals: list[Journal]) -> Iterator[Check]:
         have, block_bytes = _blocks_of(journal)
         for number in range(have + 1, journal.settings.blocks_max + 1):
             path = block_path(journal.folder, block_entry(journal.settings, number))
-            stands_on = host.existing_part(path)
+            stands_on = existing_part(path)
             device = stands_on.stat().st_dev
             if device not in systems:
                 systems[device] = _Wanted(_mount_point(stands_on), host.free_bytes(stands_on))

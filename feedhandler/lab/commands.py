@@ -1,7 +1,6 @@
 """`feedhandler lab`: the latency laboratory."""
 
 import asyncio
-import os
 import socket
 
 from feedhandler._compiled import require_units
@@ -16,6 +15,7 @@ from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
 from feedhandler.terminal.captures import open_capture
 from feedhandler.terminal.console import ExitCode, complain, run_async, until_stopped
+from feedhandler.terminal.outputs import refuse_folder
 
 #: The feed that the generator knows.
 GENERATED_KEY = "euronext"
@@ -109,9 +109,7 @@ def _refuse_early(plan: Plan) -> None:
 
 def _refuse_where(plan: Plan) -> None:
     """Raise `UsageError` where the report cannot be written, or the interface is not here."""
-    stands_on = host.existing_part(plan.out.absolute())
-    if not stands_on.is_dir() or not os.access(stands_on, os.W_OK | os.X_OK, effective_ids=True):
-        raise UsageError(f"{stands_on} cannot be written to", "name another folder: --out")
+    refuse_folder(plan.out, "--out")
     if not _is_here(plan.interface):
         there = ", ".join(host.interface_names())
         raise UsageError(f"no such interface {plan.interface!r}", f"--interface: one of {there}")

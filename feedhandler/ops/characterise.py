@@ -27,7 +27,7 @@ from feedhandler.characterise.job import (
     in_process,
 )
 from feedhandler.characterise.lake import contents_table, outcome_of
-from feedhandler.characterise.measured_profile import profile_of
+from feedhandler.characterise.measured_profile import profile_of, refuse_other_feeds
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
@@ -42,7 +42,7 @@ from feedhandler.terminal import feed_guess
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS
 from feedhandler.terminal.fitted import FittedTable
-from feedhandler.terminal.outputs import refuse_input
+from feedhandler.terminal.outputs import refuse_folder, refuse_input, refuse_nowhere
 
 #: Tables that are printed; all are written.
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
@@ -84,6 +84,10 @@ def run(options: Options) -> int:
     _refuse_senseless(options)
     if options.profile is not None:
         _refuse_inputs(options.profile, options)
+        refuse_other_feeds(feed)
+        if options.profile.absolute().parent != options.out.absolute():  # that one will be made
+            refuse_nowhere(options.profile, "--write-profile")
+    refuse_folder(options.out, "--out")
     if options.exact or options.lake is not None:
         refuse_rows_of_fix(feed)
     options = structs.replace(options, master=_master(options))
@@ -94,8 +98,6 @@ def run(options: Options) -> int:
         complain_of(outcome.files)
         return ExitCode.FOUND
     whole = Tables(outcome, feed, zone)
-    if options.profile is not None:
-        _write_profile(whole, options.profile)
     tables = whole.all() if outcome.lines is None else arbitrated_tables(outcome, feed, zone)
     if options.lake is not None:
         tables.append(contents_table(options.lake, options.feed))
@@ -111,6 +113,8 @@ def run(options: Options) -> int:
     lines = whole if outcome.lines is None else Tables(outcome.of_lines, feed, zone)
     report_findings(lines, whole.unknown_types())
     _show(tables, options, written)
+    if options.profile is not None:
+        _write_profile(whole, options.profile)
     return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
 
 

@@ -22,7 +22,7 @@ from feedhandler.replay.captures.reading import Datagram
 from feedhandler.terminal.captures import ReadablePart, open_capture, report_reading
 from feedhandler.terminal.console import ExitCode, complain, progress
 from feedhandler.terminal.feed_guess import first_payloads, fitting_hint
-from feedhandler.terminal.outputs import refuse_existing, refuse_input
+from feedhandler.terminal.outputs import refuse_existing, refuse_input, refuse_nowhere
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
@@ -119,8 +119,7 @@ def _run_records(feed: Feed, options: Options) -> int:
     if options.out != STDOUT:
         refuse_input(Path(options.out), options.capture, Path(options.feed))
         refuse_existing(options.overwrite, Path(options.out))
-        if not Path(options.out).absolute().parent.is_dir():
-            raise UsageError(f"cannot write {options.out}: no such folder", "make it, or see --out")
+        refuse_nowhere(Path(options.out), "--out")
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
         read = ReadablePart(capture, advance)

@@ -1,5 +1,9 @@
-"""Files that commands write: what is there already, or is being read, is not written over."""
+"""Files that commands write: what is there already, or is being read, is not written over.
 
+What cannot be written is refused before the work, which may take long.
+"""
+
+import os
 from pathlib import Path
 
 from feedhandler.codecs.errors import UsageError
@@ -32,3 +36,24 @@ def refuse_filled(path: Path) -> None:
     """
     if path.is_file() and path.stat().st_size:
         raise UsageError(f"{path} is there already", "name another file, or remove it")
+
+
+def refuse_nowhere(path: Path, option: str) -> None:
+    """Raise `UsageError` where the folder of a file to be written does not exist."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"cannot write {path}: no such folder", f"make it, or see {option}")
+
+
+def refuse_folder(path: Path, option: str) -> None:
+    """Raise `UsageError` where a folder of results cannot be made, or nothing be written to it."""
+    stands_on = existing_part(path.absolute())
+    if not stands_on.is_dir() or not os.access(stands_on, os.W_OK | os.X_OK, effective_ids=True):
+        raise UsageError(f"{stands_on} cannot be written to", f"name another folder: {option}")
+
+
+def existing_part(path: str | Path) -> Path:
+    """Return the existing part of a path: itself, or the folder that the rest would be made in."""
+    part = Path(path)
+    while not os.path.exists(part) and part != part.parent:
+        part = part.parent
+    return part

@@ -141,6 +141,8 @@ CHARACTERISE --write-profile channels.toml --channels channels.toml | is what is
 characterise fix.pcap --out x --exact FIX | FIX messages have no layouts
 characterise --lake x --out x FIX | FIX messages have no layouts
 characterise fix.pcap --out x --master none --write-profile x FIX | cannot be generated
+characterise day.pcap --out day.pcap/x ITCH | day.pcap cannot be written to (name another folder
+characterise day.pcap --out x --feed euronext-utp-md --write-profile none/x | no such folder (make
 pipeline fix.pcap --lake x FIX | FIX messages have no layouts
 
 feeds nope | unknown feed 'nope'

@@ -17,6 +17,7 @@ from feedhandler.journal.layout import CONTROL, CRC_BYTES, VERSION
 from feedhandler.journal.recovery import CONTROL_NAME
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.terminal.checks import Check
+from feedhandler.terminal.outputs import existing_part
 from tests.support.commands import CHANNEL
 
 SMALL = QueueSettings(block_bytes=1 << 20, blocks=2, blocks_max=4)
@@ -233,7 +234,7 @@ def test_the_kernels_word_on_file_systems_makes_sense(
     assert tmp_path.resolve().is_relative_to(here.mount_point)
     assert host.free_bytes(tmp_path) > 0
     assert not host.is_read_only(tmp_path)
-    assert host.existing_part(tmp_path / "a" / "b") == tmp_path
+    assert existing_part(tmp_path / "a" / "b") == tmp_path
 
 
 def test_a_mount_is_read_as_the_kernel_writes_it() -> None:
