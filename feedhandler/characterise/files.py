@@ -29,7 +29,7 @@ from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 from feedhandler.replay.captures.pcapng import SECTION_MAGIC
 from feedhandler.replay.captures.reading import pcap_scanner
 from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
-from feedhandler.replay.captures.sources import open_source
+from feedhandler.replay.captures.sources import open_source, refuse_pipe
 
 #: File names that a folder's captures have; others in it are ignored.
 CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "*.cap.gz",
@@ -310,6 +310,7 @@ def look_at(path: str) -> CaptureFile:
 
     Raises `UsageError` where it cannot be read, `PeerError` where it is no capture.
     """
+    refuse_pipe(Path(path))
     size = size_of(path)
     with open_at(path, 0) as file:
         head = bytes(file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES))

@@ -44,7 +44,7 @@ from feedhandler.replay.captures.pcapng import (
     PcapngScanner,
 )
 from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
-from feedhandler.replay.captures.sources import ByteSource, open_source, read_up_to
+from feedhandler.replay.captures.sources import ByteSource, open_source, read_up_to, refuse_pipe
 from feedhandler.replay.captures.status import Status
 
 if TYPE_CHECKING:
@@ -273,6 +273,7 @@ class Capture:
         """Open the file; return its source, the bytes read already, and the format's name.
 
         Raises `UsageError` where it cannot be read, `PeerError` where it is too short."""
+        refuse_pipe(self.path)
         try:
             source = open_source(self.path)
             header = read_up_to(source, len(SECTION_MAGIC))

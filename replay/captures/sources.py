@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from feedhandler.codecs.errors import PeerError
+from feedhandler.codecs.errors import PeerError, UsageError
 
 try:
     from isal import isal_zlib
@@ -300,6 +300,12 @@ class ReadAhead:
         except BaseException as error:
             return filled, error
         return filled, None
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise `UsageError` for a pipe: what was read of it to recognise the format would be gone."""
+    if path.is_fifo():
+        raise UsageError(f"{path} is a pipe, and captures are read from files", "make a file of it")
 
 
 def open_source(path: Path) -> ByteSource:

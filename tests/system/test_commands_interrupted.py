@@ -59,8 +59,10 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
         )
         return ("run", str(config))
     if request.param == "decode":
-        os.mkfifo(tmp_path / "unwritten.pcap")
-        return ("decode", str(tmp_path / "unwritten.pcap"))
+        path, unread = tmp_path / "day.pcap", tmp_path / "unread"
+        CaptureWriter(path).close()
+        os.mkfifo(unread)
+        return ("decode", str(path), "--as", "mbo", "--out", str(unread))
     if request.param == "replay":
         path = tmp_path / "slow.pcap"
         with CaptureWriter(path) as writer:

@@ -14,6 +14,7 @@ import dpkt
 import numpy as np
 import pytest
 
+from feedhandler.characterise.files import look_at
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures import sources as capture_sources
@@ -429,6 +430,13 @@ def test_written_frames_are_what_a_switch_would_deliver(tmp_path: Path) -> None:
     assert internet_checksum(frame[14:34]) == 0
     ip = dpkt.ethernet.Ethernet(frame).data
     assert (ip.len, ip.ttl, ip.data.ulen) == (30, 1, 10)
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for reads in (Capture, lambda path: look_at(str(path))):
+        with pytest.raises(UsageError, match="pipe is a pipe, and captures are read from files"):
+            reads(tmp_path / "pipe")
 
 
 def test_the_writer_refuses_what_cannot_be(tmp_path: Path) -> None:
