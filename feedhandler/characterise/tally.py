@@ -309,7 +309,11 @@ class Tally:
                 return 0
 
     def _reserve(self, packets: cython.Py_ssize_t) -> None:
-        """Make room for what so many packets may add, and each channel's current minute and run."""
+        """Make room for what so many packets may add, and each channel's current minute and run.
+
+        Where datagrams hold several packets that is not all: `_close_minute` and `_close_run` make
+        room themselves then.
+        """
         packets += CHANNELS_MAX
         used: cython.Py_ssize_t = max(self.buckets, self.minutes, self.runs)
         if used + packets <= self._room:
@@ -459,6 +463,9 @@ class Tally:
             if packets == 0:
                 continue
             at: cython.Py_ssize_t = self.minutes
+            if at == self._minutes.shape[1]:
+                with cython.gil:
+                    self._minutes = _grown(self._minutes, at, 1)
             self._minutes[0, at] = channel
             self._minutes[1, at] = self._minute_from // _MINUTE
             self._minutes[2, at] = packets
@@ -511,6 +518,9 @@ class Tally:
     def _close_run(self, channel: cython.int) -> cython.int:
         at: cython.Py_ssize_t = self.runs
         if self._run_after[channel] > self._run_first[channel]:
+            if at == self._runs.shape[1]:
+                with cython.gil:
+                    self._runs = _grown(self._runs, at, 1)
             self._runs[0, at] = channel
             self._runs[1, at] = self._epochs[channel]
             self._runs[2, at] = self._run_first[channel]

@@ -114,6 +114,18 @@ def test_a_tally_counts_runs_messages_and_numbers(twin: str) -> None:
     assert (epoch, found.tolist()) == (0, [[1, 7], [9, 22], [1, 2]])
 
 
+@pytest.mark.parametrize("twin", TALLIES)
+def test_datagrams_may_hold_more_runs_of_numbers_than_there_is_room_for_at_first(
+    twin: str,
+) -> None:
+    """No number follows the one before it: a sender that leaves numbers out, say."""
+    numbers = range(2, 12_002, 2)
+    digest = Digest()
+    digest.add(tallied(twin, [b"".join(map(message, numbers))]).columns())
+    ((_, found),) = digest.runs()[0].items()
+    assert found.tolist() == [[number, number + 1] for number in numbers]
+
+
 def mutated(rng: random.Random) -> list[bytes]:
     """Datagrams of a session with bytes changed, cut, doubled or put together."""
     sent = [*session(), *(each[0] for each in DATAGRAMS)]
