@@ -276,7 +276,8 @@ def worker_error(error: Exception) -> UsageError:
 def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], FineHistogram]:
     """Compute the interarrival by (line, service, type) through a window over each symbol.
 
-    `messages` is a data frame of the source's rows of messages.
+    `messages` is a data frame of the source's rows of messages. Raises `UsageError` where Spark
+    failed.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -299,10 +300,13 @@ def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], FineHistogra
             f.sum(f.expr("int(since <= 1000000)")).alias("within_1ms"),
             f.sum(f.expr("int(since <= 10000000)")).alias("within_10ms"),
         )
-        .collect()
     )
+    try:
+        counted = rows.collect()
+    except Exception as error:
+        raise worker_error(error) from None
     found: dict[tuple[str, int, str], FineHistogram] = {}
-    for row in rows:
+    for row in counted:
         histogram = found.setdefault((row.line, row.service, row.type), FineHistogram())
         if row.bucket < 0:
             histogram.backwards += row["count"]

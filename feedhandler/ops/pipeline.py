@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from feedhandler.characterise.cluster import DiskFault, disk_fault_or
+from feedhandler.characterise.cluster import DiskFault, disk_fault_or, worker_error
 from feedhandler.characterise.job import first_payloads
 from feedhandler.characterise.lake import Written, fill_lake, read_about
 from feedhandler.characterise.lake_rows import RAW, Contents
@@ -84,14 +84,17 @@ def _print_rest(contents: Contents) -> None:
 def spark_mapper(context: Any) -> Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]:
     """Return a mapper whose calls are tasks of Spark's workers.
 
-    The workers must reach the lake's folder.
+    The workers must reach the lake's folder. The mapper raises `UsageError` where Spark failed.
     """
 
     def mapper(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
         if not values:
             return []
         tasks = context.parallelize(list(values), len(values))
-        found = tasks.map(functools.partial(disk_fault_or, function)).collect()
+        try:
+            found = tasks.map(functools.partial(disk_fault_or, function)).collect()
+        except Exception as error:
+            raise worker_error(error) from None
         for each in found:
             if isinstance(each, DiskFault):
                 raise each.error()

@@ -147,6 +147,8 @@ def test_what_a_worker_could_not_write_is_sent_and_raised_here(tmp_path: Path) -
     with pytest.raises(OSError, match="File too large") as raised:
         mapper(write, [tmp_path / "slice"])
     assert raised.value.errno == errno.EFBIG
+    with pytest.raises(UsageError, match=r"Spark ended the job: .*by zero"):
+        mapper(lambda value: 1 // value, [0])
 
 
 @pytest.mark.parametrize(
