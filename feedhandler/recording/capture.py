@@ -325,6 +325,8 @@ class Capturing:
 
 def _unwritable(path: Path, error: OSError) -> FeedhandlerError:
     target = Path(error.filename) if error.filename else path
+    if isinstance(error, FileExistsError) and not target.is_file():
+        return UsageError(f"{target} is no file", "captures are written to files alone")
     if isinstance(error, FileExistsError):
         return UsageError(f"{target} is there already", "name another file, or --overwrite")
     if isinstance(error, FileNotFoundError):

@@ -317,8 +317,11 @@ def test_what_cannot_be_begun_is_reported_in_one_line(
 ) -> None:
     taken = tmp_path / "taken.pcap"
     taken.write_bytes(b"precious")
+    (tmp_path / "folder").mkdir()
     for path, reason in (
         (taken, "is there already"),
+        (tmp_path / "folder", "is no file"),
+        (Path("/dev/null"), "is no file"),
         (tmp_path / "nowhere" / "x.pcap", "no such folder"),
         (tmp_path / "taken.pcap" / "x.pcap", "not a directory"),
     ):
