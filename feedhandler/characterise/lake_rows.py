@@ -167,9 +167,9 @@ def _raw_rows(columns: dict[str, Any], data: Array, index: Any, rows: Array) -> 
 def _days(times_ns: Array, trading_day: TradingDay) -> Iterator[tuple[int, int, datetime.date]]:
     """Yield stretches of rows of one trading day: first row, row after the last, day.
 
-    Most batches are one stretch.
+    Most batches are one stretch. Times may go back.
     """
-    days = [trading_day.of(int(times_ns[index])) for index in (0, -1)]
+    days = [trading_day.of(int(time_ns)) for time_ns in (times_ns.min(), times_ns.max())]
     if days[0] == days[1]:
         yield 0, len(times_ns), days[0]
         return

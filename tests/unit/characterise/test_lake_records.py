@@ -114,6 +114,22 @@ def test_days_are_the_exchanges_each_in_a_folder(tmp_path: Path) -> None:
     assert table["symbol"].to_pylist() == [None, None]
 
 
+def test_messages_lie_in_their_own_day_where_times_go_back_over_midnight(tmp_path: Path) -> None:
+    feed = load_feed(UTP)
+    with CaptureWriter(tmp_path / "back.pcap") as writer:
+        for number, day in enumerate((15, 16, 15), 1):
+            order = feed.encode_message("order_update", symbol_index=7, order_id=number)
+            at = datetime.datetime(2011, 3, day, 10, tzinfo=datetime.UTC)
+            packet = feed.encode_packet(service=104, sequence=number, messages=[order])
+            writer.write(int(at.timestamp()) * 10**9, *LINES[0], packet)
+    fill_lake([str(tmp_path / "back.pcap")], UTP, tmp_path / "lake")
+    found = {
+        path.parts[-3]: pq.ParquetFile(path).read()["sequence"].to_pylist()
+        for path in (tmp_path / "lake").glob("capture=*/type=order_update/day=*/*/*.parquet")
+    }
+    assert found == {"day=2011-03-15": [1, 3], "day=2011-03-16": [2]}
+
+
 def test_channels_that_packets_do_not_name_are_told_apart_by_their_lines(tmp_path: Path) -> None:
     """Two channels with the same numbers: none is a copy of the other."""
     path = tmp_path / "itch.pcap"
