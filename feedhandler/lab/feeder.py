@@ -120,7 +120,8 @@ class Feeder:
             warm_up_ns = round(warm_up_bits * 1e9 / rate_bps)
             peak_bps = rate_bps / self.lines
         self.next_numbers = reached
-        duration_ns = time.monotonic_ns() - anchor_ns - warm_up_ns
+        # Where all packets are of the warm-up, it lasts beyond the last one.
+        duration_ns = max(0, time.monotonic_ns() - anchor_ns - warm_up_ns)
         return self._account(stretch, duration_ns, peak_bps * self.lines)
 
     def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[PlainBlock]:

@@ -401,6 +401,9 @@ class Laboratory:
         if self.stamping is not None:
             step.latency = await self.stamping.latency()
         step.verdicts = thresholds.judge(step)
+        if not step.latency.count:
+            # Its latencies of 0 would be taken for measured ones.
+            step.findings.append(f"{thresholds.NOTHING_TIMED} in {plan.duration_s:g} s")
         self.run.steps.append(step)
         self.view.end(step)
         return step

@@ -226,6 +226,18 @@ def test_findings_fail_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert errors == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
 
 
+def test_a_step_without_a_timed_delivery_fails_a_run(
+    start: Callable[..., LabRun], tmp_path: Path
+) -> None:
+    run = start(rate_bps=100.0, duration_s=0.5)
+    code, _, errors = run.finish()
+    wanted = "feedhandler: lab: packets to 1, direct: no delivery was timed in 0.5 s\n"
+    assert (code, errors) == (ExitCode.FOUND, wanted)
+    (step,) = results.read_run(tmp_path / "out").steps
+    assert step.results[0].received == step.results[0].expected == 1
+    assert (step.sent.packets, step.sent.duration_ns) == (0, 0)
+
+
 def test_a_capture_of_another_feed_is_the_users_mistake(
     start: Callable[..., LabRun], tmp_path: Path
 ) -> None:
