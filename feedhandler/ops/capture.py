@@ -22,7 +22,7 @@ from feedhandler.replacing import replacing
 from feedhandler.terminal.arguments import CaptureLine
 from feedhandler.terminal.console import ExitCode, HostFault, complain, print_json, signal_handlers
 from feedhandler.terminal.live import duration_text, live_line, size_text
-from feedhandler.terminal.outputs import refuse_existing
+from feedhandler.terminal.outputs import refuse_existing, refuse_no_file
 
 #: Interval of the progress line.
 PROGRESS_S = 0.25
@@ -79,6 +79,7 @@ def run(options: Options) -> int:
 
 
 def _settings(options: Options) -> Settings:
+    refuse_no_file(options.out)
     if 0 < options.rotation.size_bytes < ROTATE_BYTES_MIN:
         raise UsageError(
             f"files of {options.rotation.size_bytes:,} bytes are too small",
@@ -113,7 +114,7 @@ def _settings(options: Options) -> Settings:
 
 
 def _account_path(out: Path) -> Path:
-    return out.with_name(out.name + ACCOUNT_SUFFIX)
+    return out.parent / f"{out.name}{ACCOUNT_SUFFIX}"
 
 
 def _is_stopped(stopping: Stopping) -> bool:

@@ -21,7 +21,7 @@ from feedhandler.replay.generating.traffic_capture import (
 )
 from feedhandler.spans import span_text
 from feedhandler.terminal.console import ExitCode, print_json, progress
-from feedhandler.terminal.outputs import refuse_existing, refuse_input
+from feedhandler.terminal.outputs import refuse_existing, refuse_input, refuse_no_file
 
 #: The keys that `--json` prints; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
@@ -53,6 +53,7 @@ def run(options: Options) -> int:
 
     Raises `UsageError` where an existing file would be lost, or the disk cannot hold the new one.
     """
+    refuse_no_file(options.out)
     for written in (options.out, ledger_path(options.out)):
         refuse_input(written, Path(options.profile), Path(options.feed))
     refuse_existing(options.overwrite, options.out, ledger_path(options.out))

@@ -38,6 +38,12 @@ def refuse_filled(path: Path) -> None:
         raise UsageError(f"{path} is there already", "name another file, or remove it")
 
 
+def refuse_no_file(path: Path) -> None:
+    """Raise `UsageError` where a file to be written is a folder."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "name a file in it")
+
+
 def refuse_nowhere(path: Path, option: str) -> None:
     """Raise `UsageError` where the folder of a file to be written does not exist."""
     if not path.absolute().parent.is_dir():

@@ -119,7 +119,7 @@ def record_bytes(records: RecordWriter, datagrams: Datagrams) -> memoryview:
 
 def ledger_path(capture: Path) -> Path:
     """Return the path of a capture's ledger."""
-    return capture.with_name(capture.name + ".ledger.json")
+    return capture.parent / f"{capture.name}.ledger.json"
 
 
 def about(traffic: Traffic) -> dict[str, Any]:

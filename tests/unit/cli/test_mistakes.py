@@ -109,6 +109,8 @@ replay-control ipc:///none pause 09:00 | takes no moment (leave 09:00 out, or sa
 capture --out x.pcap | nothing to capture
 GROUP --group 239.1.1.1:5001 | given twice
 GROUP --rotate-size 1kb | too small
+GROUP --out . | . is a folder (name a file in it)
+GROUP --out .. --rotate-every 1s | .. is a folder (name a file in it)
 GROUP --rotate-keep 3 | one file only
 GROUP --duration soon | no span of time
 GROUP --interface eth99 | no such interface
@@ -124,6 +126,7 @@ generate --out x.pcap --duration long | is no span of time
 generate --out x.pcap --scale 0 | 0.001<=x<=100
 generate --out x.pcap --scale 1000000 | 0.001<=x<=100
 generate --out x.pcap --loss 2 | is not between
+generate --out . --rate 1mbps --duration 1ms | . is a folder (name a file in it)
 generate --out day.pcap | day.pcap is there already (name another file, or --overwrite)
 generate --out led.pcap | led.pcap.ledger.json is there already (name another file, or --overwr
 generate --profile old --out old --overwrite | is what is read (write to another file)
