@@ -611,7 +611,10 @@ def files_table(files: Sequence[FileAccount]) -> Table:
     ]
     columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
     stand_ins = {text: zone for file in files for text, zone in file.stand_ins.items()}
-    note = ", ".join(f"{text} stands for {zone}" for text, zone in sorted(stand_ins.items()))
+    notes = [f"{text} stands for {zone}" for text, zone in sorted(stand_ins.items())]
+    if cut := sum(file.cut_payloads for file in files):
+        notes.append(f"of {cut:,} datagrams only the beginning was recorded")
+    note = ", ".join(notes)
     return Table("files", "Files", [*columns, "read_again", "read_slowly", "problem"], rows, note)
 
 

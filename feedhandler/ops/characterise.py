@@ -39,6 +39,7 @@ from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master
 from feedhandler.replay.playing.selection import parse_group
 from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
 from feedhandler.terminal import feed_guess
+from feedhandler.terminal.captures import complain_of_parts
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS
 from feedhandler.terminal.fitted import FittedTable
@@ -233,7 +234,7 @@ def _names_part(options: Options) -> bool:
 
 
 def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
-    """Report on stderr what the tables assume: guessed channels, frames read slowly.
+    """Report on stderr what the tables assume: guessed channels, frames read slowly or in part.
 
     And the messages of `unknown` types (type to count).
     """
@@ -266,6 +267,7 @@ def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
     if slowly:
         parts = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
         complain(f"datagrams read slowly, by what they were in: {parts}")
+    complain_of_parts(sum(file.cut_payloads for file in tables.files))
 
 
 def _full_time_ns(text: str) -> int:

@@ -41,12 +41,27 @@ def not_read(captures: Sequence[Capture]) -> dict[str, int]:
     return reasons
 
 
+def held_in_part(captures: Sequence[Capture]) -> int:
+    """Count the datagrams of which the captures hold only the beginning."""
+    return sum(capture.statistics.cut_payloads for capture in captures)
+
+
+def complain_of_parts(count: int, prefix: str = "") -> None:
+    """Report on stderr so many datagrams that were not recorded to their end, if there are any."""
+    if count:
+        complain(
+            f"{prefix}datagrams of which only the beginning was recorded: {count:,}",
+            "record whole packets: tcpdump -s 0",
+        )
+
+
 def report_reading(capture: Capture) -> None:
-    """Report on stderr what of the capture was read slowly, and what not at all."""
+    """Report on stderr what of the capture was read slowly, in part, and what not at all."""
     slowly, skipped = read_slowly([capture]), not_read([capture])
     if slowly:
         text = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
         complain(f"{capture.path}: datagrams read slowly, by what they were in: {text}")
+    complain_of_parts(held_in_part([capture]), f"{capture.path}: ")
     if skipped:
         text = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
         complain(f"{capture.path}: records without a datagram that can be read: {text}")

@@ -16,7 +16,7 @@ from feedhandler.replay.playing.sender_lines import MulticastLine, number_lines
 from feedhandler.replay.playing.senders import FrameSettings
 from feedhandler.replay.playing.source import Chunk, chunks_of
 from feedhandler.replay.playing.time_spec import rfc3339_text
-from feedhandler.terminal.captures import not_read, read_slowly
+from feedhandler.terminal.captures import held_in_part, not_read, read_slowly
 from feedhandler.terminal.console import host_faults, print_json, progress, stdout_console
 from feedhandler.terminal.fitted import FittedTable
 from feedhandler.terminal.outputs import refuse_existing, refuse_input
@@ -69,6 +69,7 @@ class Plan:
                     writer.write_records(maker.records(block, begins_ns), len(block))
         report = {"written": str(path), "datagrams": writer.records, "left_out": self._left_out()}
         report["read_slowly"] = read_slowly(self.source.captures)
+        report["held_in_part"] = held_in_part(self.source.captures)
         if self.as_json:
             print_json(report)
             return
@@ -110,6 +111,7 @@ class Plan:
             "faults": self._faults(),
             "left_out": self._left_out(),
             "read_slowly": read_slowly(self.source.captures),
+            "held_in_part": held_in_part(self.source.captures),
         }
 
     @property
@@ -178,9 +180,11 @@ def left_out(source: Pipeline, unmapped: int) -> dict[str, int]:
 
 
 def print_left_out(source: Pipeline, unmapped: int) -> None:
-    """Print `left_out`, what was read slowly, and what was too late to be put in order."""
+    """Print `left_out`, what was read slowly or in part, and what could not be put in order."""
     for how, count in read_slowly(source.captures).items():
         print(f"  read slowly: {count:,} {how}")
+    if cut := held_in_part(source.captures):
+        print(f"  only their beginning was recorded, and goes on: {cut:,}")
     for reason, count in left_out(source, unmapped).items():
         print(f"  left out: {count:,} {reason}")
     if source.late:

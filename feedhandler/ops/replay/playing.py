@@ -23,7 +23,7 @@ from feedhandler.replay.playing.sender_lines import Endpoint, MulticastLine
 from feedhandler.replay.playing.senders import FrameSettings, raw, udp
 from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.terminal.arguments import LineAddress, RecordingPart, TcpAddress
-from feedhandler.terminal.captures import complain_if_cut, open_captures, read_slowly
+from feedhandler.terminal.captures import complain_if_cut, held_in_part, open_captures, read_slowly
 from feedhandler.terminal.console import ExitCode, complain, print_json
 from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS, fitting_hint
 
@@ -270,6 +270,7 @@ def _print_account(result: PlayResult, source: Pipeline, options: Options, is_so
         account["left_out"] = replay_plan.left_out(source, result.unmapped)
         account["sent"] = sum(line.sent for line in result.lines)
         account["read_slowly"] = read_slowly(source.captures)
+        account["held_in_part"] = held_in_part(source.captures)
         print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9
