@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, RecordSchema, Work, feed_names
+from feedhandler.cli.options import Json, RecordSchema, Work, feed_names, refuse_beside
 from feedhandler.terminal import arguments
 
 
@@ -101,6 +101,7 @@ Profile = Annotated[
 
 
 def characterise(
+    context: typer.Context,
     feed: FeedName,
     out: Out,
     captures: LakeOrCaptures = None,
@@ -138,6 +139,8 @@ def characterise(
     """
     from feedhandler.ops import characterise as ops
 
+    if not (follow or once):
+        refuse_beside(context, "without --follow", "every", hint="add --follow, or leave it out")
     options = ops.Options(
         captures=tuple(captures or ()),
         lake=lake,

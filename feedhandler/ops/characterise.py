@@ -268,6 +268,12 @@ def report_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
         parts = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
         complain(f"datagrams read slowly, by what they were in: {parts}")
     complain_of_parts(sum(file.cut_payloads for file in tables.files))
+    foreign = int(tables.digest.foreign.sum())
+    if foreign and tables.digest.channels:
+        complain(
+            f"{foreign:,} datagrams are no {tables.feed.name} packets",
+            'the table "Left out" says why',
+        )
 
 
 def _full_time_ns(text: str) -> int:

@@ -18,6 +18,7 @@ from feedhandler.characterise.report import verdict
 from feedhandler.characterise.tables import Table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
 from tests.support.characterise import write_session
 from tests.support.pages import Page
@@ -144,6 +145,20 @@ def test_odd_files_are_reported_in_one_line_each_and_in_the_report(
     assert "1 of 2 files are odd" in page
     assert "odd &lt;&amp;&gt;.pcap" in page
     assert not Page(page).open
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_datagrams_of_other_feeds_are_reported_in_one_line(
+    session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with CaptureWriter(tmp_path / "other.pcap") as writer:
+        for _ in range(1_000):
+            writer.write(0, "239.9.9.9", 9, b"of another feed")
+    captures = (str(session), str(tmp_path / "other.pcap"))
+    assert ops.run(options(session, tmp_path / "out", captures=captures)) == ExitCode.OK
+    (line,) = (each for each in capsys.readouterr().err.splitlines() if "datagrams are no" in each)
+    # The session has a few itself.
+    assert re.match(r"feedhandler: 1,00\d datagrams are no euronext-utp-md packets \(", line)
 
 
 @pytest.mark.usefixtures("without_figures")

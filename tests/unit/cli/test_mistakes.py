@@ -139,6 +139,7 @@ lab --out x --interface eth99 | no such interface 'eth99'
 lab --out x --interface 192.0.2.1 | no such interface '192.0.2.1'
 lab --out day.pcap/lab | cannot be written to
 lab --capture fix.pcap --out x FIX | numbers of FIX messages are text
+CHARACTERISE --every 1s | --every says nothing without --follow
 CHARACTERISE --write-profile day.pcap | is what is read (write to another file)
 CHARACTERISE --write-profile channels.toml --channels channels.toml | is what is read (write to an
 characterise fix.pcap --out x --exact FIX | FIX messages have no layouts
