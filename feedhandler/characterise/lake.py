@@ -8,8 +8,8 @@
 A capture is identified by its content, not by its name or compression: a second run finds its
 folder and leaves it alone. A recording that has grown since replaces its former state
 (`lake_identity`). A new one is first written to `_staging-<identity>` and becomes visible by one
-rename when all of it is there; what an interrupted run left is removed by the next. Spark ignores
-folders that begin with an underscore, so a table is read by
+rename when all of it is there; what an interrupted run left is removed by the next, and one process
+at a time fills a lake. Spark ignores folders that begin with an underscore, so a table is read by
 
     spark.read.option("basePath", lake).parquet(f"{lake}/capture=*/type=order_update")
 
@@ -21,7 +21,7 @@ local or mounted folder. `contents_table` reports what of a capture is in no tab
 import contextlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,6 +51,7 @@ from feedhandler.characterise.lake_identity import (
     look,
     quick_identity,
 )
+from feedhandler.characterise.lake_lock import held
 from feedhandler.characterise.lake_records import (
     channel_keys,
     folder_of,
@@ -193,18 +194,29 @@ def fill_lake(
     lake = lake.absolute()  # workers may have another working directory
     try:
         lake.mkdir(parents=True, exist_ok=True)
-        _clear(lake)
         done = []
-        for file in files:
-            written = _fill_one(file, feed, lake, mapper, workers)
-            new = _add_records(file, feed, Path(written.folder), records, mapper)
-            done.append(structs.replace(written, records=new))
+        with _filling(lake):
+            for file in files:
+                written = _fill_one(file, feed, lake, mapper, workers)
+                new = _add_records(file, feed, Path(written.folder), records, mapper)
+                done.append(structs.replace(written, records=new))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            _clear(lake)
         raise unwritable(f"to {lake}", error, "check --lake") from None
     odd = [Written(each.path, "", False, 0, each.problem) for each in accounts if each.problem]
     return done + odd
+
+
+@contextlib.contextmanager
+def _filling(lake: Path) -> Iterator[None]:
+    """Hold the lake against other processes, and clear it: before, and after an `OSError`."""
+    with held(lake):
+        try:
+            _clear(lake)
+            yield
+        except OSError:
+            with contextlib.suppress(OSError):
+                _clear(lake)
+            raise
 
 
 def _clear(lake: Path) -> None:

@@ -1,5 +1,6 @@
 """The lake: each capture once, whole or not at all, and tables from it as from the captures."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -81,6 +82,19 @@ def filled(lake: Path, *captures: Path, **more: Any) -> int:
     return pipeline.run(
         pipeline.Options(captures=paths, feed=UTP, lake=lake, master="none", **more)
     )
+
+
+def test_one_process_at_a_time_fills_a_lake(session: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    (lake / "_staging-1").mkdir(parents=True)
+    other = os.open(lake, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with pytest.raises(UsageError, match="another process fills the lake"):
+        fill_lake([str(session)], UTP, lake)
+    assert [each.name for each in lake.iterdir()] == ["_staging-1"]
+    os.close(other)
+    (written,) = fill_lake([str(session)], UTP, lake)
+    assert [str(each) for each in lake.iterdir()] == [written.folder]
 
 
 def test_every_message_is_in_the_table_of_its_type(session: Path, tmp_path: Path) -> None:
