@@ -32,8 +32,9 @@ SIGN_OF_LIFE = bytes(LENGTH_BYTES)
 class TcpFrames:
     """Frames that a line by TCP sends of a feed's datagrams.
 
-    `session` and `first` are those of the first packet; `lacking` counts numbers that no datagram
-    had, which a SoupBinTCP session cannot leave out: from there on it numbers its messages lower.
+    `service`, `session` and `first` are those of the first packet, None and empty before; `others`
+    counts packets of other services, `lacking` numbers that no datagram had, which a SoupBinTCP
+    session cannot leave out: from there on it numbers its messages lower.
     Raises `UsageError` for a SoupBinTCP session of a feed whose packets are not MoldUDP64's.
     """
 
@@ -42,7 +43,8 @@ class TcpFrames:
             moldudp64.check_feed(feed)
         self._feed, self._framing = feed, framing
         self._header = PacketHeader()
-        self._service: int | None = None
+        self.service: int | None = None
+        self.others = 0
         self._following = 0
         self.session, self.first, self.lacking = "", 1, 0
 
@@ -51,14 +53,16 @@ class TcpFrames:
         header, table = self._header, self._feed.table
         if parse_header(table, data, 0, len(data), header):
             return []
-        if self._service is None:
-            self._service, self._following = header.service, header.sequence
+        if self.service is None:
+            self.service, self._following = header.service, header.sequence
             self.first = header.sequence
             if self._framing == SOUPBIN:
                 named = data[table.session_at : table.session_at + soupbin.SESSION_BYTES]
                 self.session = named.decode("latin-1").strip()
-        is_next = header.next_sequence > header.sequence >= self._following
-        if header.service != self._service or not is_next:
+        if header.service != self.service:
+            self.others += 1
+            return []
+        if not header.next_sequence > header.sequence >= self._following:
             return []
         self.lacking += header.sequence - self._following
         self._following = header.next_sequence

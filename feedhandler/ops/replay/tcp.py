@@ -112,6 +112,7 @@ def _account(server: TcpLineServer, as_json: bool) -> None:
     account = {
         "session": frames.session, "first": frames.first, "frames": len(server.sent),
         "connections": counts["clients"], "logins": counts["logins"], "lacking": frames.lacking,
+        "others": frames.others,
     }  # fmt: skip
     if as_json:
         print_json(account)
@@ -119,6 +120,11 @@ def _account(server: TcpLineServer, as_json: bool) -> None:
         print(
             f"replay: {len(server.sent):,} frames to {counts['clients']:,} connections, "
             f"{counts['logins']:,} logins"
+        )
+    if frames.others:
+        complain(
+            f"{frames.others:,} packets of other services than {frames.service} were left out",
+            "a line by TCP has one service: --service names another",
         )
     if frames.lacking:
         complain(

@@ -98,5 +98,22 @@ def test_with_json_the_account_alone_is_on_stdout(
     done = run_here(*words)
     assert json.loads(done.stdout) == {
         "session": "", "first": 1, "frames": 1, "connections": 0, "logins": 0, "lacking": 0,
+        "others": 0,
     }  # fmt: skip
     assert "replay: length at 127.0.0.1:" in done.stderr
+
+
+def test_packets_of_other_services_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sent(server: Any, first: Any, due: Any, _stop: Any) -> bool:
+        for frames in (first, *due):
+            server.publish(frames[1])
+        return False
+
+    monkeypatch.setattr(tcp, "_send", sent)
+    path = str(capture(tmp_path / "day.pcap", 101, 102, 102))
+    done = run_here("replay", path, "--feed", UTP.name, "--tcp", "length:127.0.0.1:0")
+    assert done.returncode == ExitCode.OK
+    assert "replay: 1 frames to" in done.stdout
+    assert "2 packets of other services than 101 were left out" in done.stderr
