@@ -9,7 +9,7 @@ from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.destinations import LINES, REALTIME
 from feedhandler.replay.generating.order_session import CHANNEL, OrderSession
 from feedhandler.replay.generating.prng import Prng
-from feedhandler.replay.generating.traffic_capture import GZIP_LEVEL, write_with_ledger
+from feedhandler.replay.generating.traffic_capture import write_with_ledger
 
 #: Line B is this much behind line A.
 LINE_B_NS = 5_000
@@ -29,14 +29,15 @@ def write_session(
     Raises as `unwritable` says where the file cannot be written; what was written of it is then
     removed.
     """
-    target = Path(path)
-    return write_with_ledger(target, lambda: _written(session, duration_ns, target, seed, losses))
+    return write_with_ledger(
+        Path(path), lambda file: _written(session, duration_ns, file, seed, losses)
+    )
 
 
 def _written(
     session: OrderSession,
     duration_ns: int,
-    target: Path,
+    file: CaptureWriter,
     seed: int,
     losses: tuple[float, float],
 ) -> dict[str, Any]:
@@ -44,19 +45,18 @@ def _written(
     types, prng = Counter[str](), Prng(seed)
     addresses = [REALTIME.of(line, CHANNEL) for line in LINES]
     lost, packets, size = [0, 0], 0, 0
-    with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
-        for outgoing in session.packets(duration_ns):
-            packets, size = packets + 1, size + len(outgoing.packet)
-            decoded = session.feed.decode_packet(outgoing.packet)
-            types.update(message.layout.name for message in decoded.messages)
-            for line, (group, port) in enumerate(addresses):
-                # Drawn for every packet, so that a rate of one line does not shift the other.
-                drawn = prng.next_u32()
-                if outgoing.messages and drawn < losses[line] * (1 << 32):
-                    lost[line] += 1
-                    continue
-                time_ns = session.start_ns + outgoing.due_ns + line * LINE_B_NS
-                file.write(time_ns, group, port, outgoing.packet)
+    for outgoing in session.packets(duration_ns):
+        packets, size = packets + 1, size + len(outgoing.packet)
+        decoded = session.feed.decode_packet(outgoing.packet)
+        types.update(message.layout.name for message in decoded.messages)
+        for line, (group, port) in enumerate(addresses):
+            # Drawn for every packet, so that a rate of one line does not shift the other.
+            drawn = prng.next_u32()
+            if outgoing.messages and drawn < losses[line] * (1 << 32):
+                lost[line] += 1
+                continue
+            time_ns = session.start_ns + outgoing.due_ns + line * LINE_B_NS
+            file.write(time_ns, group, port, outgoing.packet)
     return {
         "feed": session.feed.name,
         "seed": seed,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from feedhandler.codecs.errors import unwritable
+from feedhandler.codecs.errors import DISK_FAULTS, unwritable
 from feedhandler.replay.captures.records import HEADERS_BYTES, RECORD_HEADER_BYTES, check_times
 from feedhandler.replay.captures.writer import CaptureWriter, remove_unfinished
 from feedhandler.replay.generating.destinations import LINES
@@ -67,12 +67,11 @@ def write_capture(
     traffic.on_block = ledger.count
     records = RecordWriter(traffic.destinations)
 
-    def write() -> dict[str, Any]:
-        with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
-            for datagrams in traffic.datagrams():
-                file.write_records(record_bytes(records, datagrams), len(datagrams))
-                if on_progress is not None:
-                    on_progress(traffic.share_done, ledger.sent)
+    def write(file: CaptureWriter) -> dict[str, Any]:
+        for datagrams in traffic.datagrams():
+            file.write_records(record_bytes(records, datagrams), len(datagrams))
+            if on_progress is not None:
+                on_progress(traffic.share_done, ledger.sent)
         document = ledger.document(traffic.tape, about(traffic))
         if traffic.flow.opened is not None:
             document["stretch"] = ledger.stretch(traffic.tape, traffic.flow.opened)
@@ -81,20 +80,24 @@ def write_capture(
     return write_with_ledger(target, write)
 
 
-def write_with_ledger(target: Path, write: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def write_with_ledger(
+    target: Path, write: Callable[[CaptureWriter], dict[str, Any]]
+) -> dict[str, Any]:
     """Have `write` write a capture, and write the document that it returns beside it; return that.
 
     Raises as `unwritable` says where either cannot be written. However it fails, what was written
-    of the capture is removed.
+    of the two is removed; what could not be opened for writing stays.
     """
     try:
+        with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
+            document = write(file)
+        ledger = ledger_path(target)
         try:
-            document = write()
-            ledger_path(target).write_bytes(
-                msgspec.json.format(msgspec.json.encode(document), indent=1)
-            )
-        except BaseException:
+            ledger.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+        except BaseException as error:
             remove_unfinished(target)
+            if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+                remove_unfinished(ledger)
             raise
     except OSError as error:
         raise unwritable(target, error) from None

@@ -1,5 +1,6 @@
 """`feedhandler generate`: captures that others can read, ledgers that tell what is in them."""
 
+import errno
 import gzip
 import itertools
 import json
@@ -16,6 +17,7 @@ import pytest
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ops.generate import Options, run
 from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.generating.profile import FOLDER, load_profile
@@ -210,6 +212,21 @@ def test_records_keep_within_their_buffer() -> None:
     with pytest.raises(IndexError):
         writer.write(data[:20], *rows.values(), np.empty(200, np.uint8))
     assert writer.write(data, *rows.values(), np.empty(200, np.uint8)) == 16 + 72
+
+
+@pytest.mark.parametrize("feed", [FEED.name, "iex-deep"])
+def test_a_capture_that_cannot_be_opened_for_writing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: str
+) -> None:
+    def refused(writer: CaptureWriter) -> None:
+        raise PermissionError(errno.EACCES, "permission denied", str(writer.path))
+
+    monkeypatch.setattr(CaptureWriter, "_open", refused)
+    out = tmp_path / "mine.pcap"
+    out.write_bytes(b"precious")
+    with pytest.raises(UsageError, match="permission denied"):
+        run(Options(out=out, feed=feed, duration_s=0.01, overwrite=True))
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {out.name: b"precious"}
 
 
 def test_orders_that_are_interrupted_leave_no_capture_without_a_ledger(
