@@ -32,10 +32,11 @@ from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.errors import UsageError, unwritable
+from feedhandler.codecs.errors import DISK_FAULTS, UsageError, unwritable
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.toml_text import read_text
 from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
+from feedhandler.replay.captures.writer import remove_unfinished
 from feedhandler.replay.playing.selection import parse_group
 from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
 from feedhandler.terminal import feed_guess
@@ -338,14 +339,15 @@ def _replace_by_exact(outcome: Any, spark: Any, options: Options, feed: Feed) ->
 def _write_profile(tables: Tables, path: Path) -> None:
     """Write the session as a profile that `feedhandler generate` follows.
 
-    Raises `UsageError` or `HostFault` where the file cannot be written, after removing it.
+    Raises `UsageError` or `HostFault` where the file cannot be written. What was written in part is
+    removed; a file that could not be opened for writing stays.
     """
     profile = profile_of(tables, path.stem)
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
     except OSError as error:
-        if path.is_file():  # `/dev/null` is nothing of ours to remove
-            path.unlink()
+        if error.errno in DISK_FAULTS:
+            remove_unfinished(path)
         raise unwritable(path, error) from None
 
 

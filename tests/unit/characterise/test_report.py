@@ -1,8 +1,10 @@
 """The command without Spark: what it writes, prints and complains about."""
 
 import csv
+import errno
 import itertools
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from feedhandler.characterise.cluster import spark_session, worker_error
 from feedhandler.characterise.figures import Figure
 from feedhandler.characterise.report import verdict
 from feedhandler.characterise.tables import Table
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
@@ -145,6 +147,27 @@ def test_odd_files_are_reported_in_one_line_each_and_in_the_report(
     assert "1 of 2 files are odd" in page
     assert "odd &lt;&amp;&gt;.pcap" in page
     assert not Page(page).open
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(("fault", "stays"), [(errno.EACCES, True), (errno.ENOSPC, False)])
+def test_a_profile_that_may_not_be_written_stays(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, stays: bool
+) -> None:
+    profile = tmp_path / "ours.json"
+    profile.write_bytes(b"precious")
+    write_bytes = Path.write_bytes
+
+    def refused(path: Path, data: bytes) -> int:
+        if path == profile:
+            raise OSError(fault, os.strerror(fault))
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(ops, "profile_of", lambda *_: {})
+    monkeypatch.setattr(Path, "write_bytes", refused)
+    with pytest.raises(FeedhandlerError, match="cannot write"):
+        ops.run(options(session, tmp_path / "out", profile=profile))
+    assert profile.exists() is stays
 
 
 @pytest.mark.usefixtures("without_figures")
