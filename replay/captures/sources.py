@@ -185,10 +185,16 @@ class ZstdSource:
         try:
             return int(self._stream.readinto(buffer[:ZSTD_PIECE_BYTES]))
         except OSError as error:
-            # zstd reports a frame that ends too early in these words; all else is damage.
+            # zstd reports a frame that ends too early, and a larger window than it takes by itself,
+            # in these words; all else is damage.
             if "runcated" in str(error):
                 self.cut = True
                 return 0
+            if "too much memory" in str(error):
+                raise PeerError(
+                    f"{self._path}: the zstd stream has a window of more than 128 MiB",
+                    "zstd -d --long=31 inflates it: compress it again without --long",
+                ) from None
             raise PeerError(
                 f"{self._path}: the zstd stream is damaged", "fetch the file again"
             ) from None

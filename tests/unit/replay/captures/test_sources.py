@@ -119,6 +119,17 @@ def test_bytes_before_damage_are_read_before_the_error_is_raised_again_and_again
     assert len(read) > len(content) // 4
 
 
+def test_a_zstd_window_that_is_too_large_is_no_damage(tmp_path: Path) -> None:
+    # A frame of unknown size whose window has 2 ** 31 bytes, and one raw block (RFC 8878).
+    block = b"capture"
+    frame = b"\x28\xb5\x2f\xfd" + bytes([0, 21 << 3]) + (len(block) << 3 | 1).to_bytes(3, "little")
+    path = tmp_path / "long.pcap.zst"
+    path.write_bytes(frame + block)
+    with pytest.raises(PeerError, match="window of more than 128 MiB") as raised:
+        read_up_to(open_source(path), len(block))
+    assert "--long" in raised.value.hint
+
+
 def test_the_thread_waits_for_its_reader_and_ends_with_close(tmp_path: Path) -> None:
     class Counting(PlainSource):
         read = 0
