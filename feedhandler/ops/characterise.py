@@ -380,8 +380,6 @@ def complain_of(files: Sequence[FileAccount]) -> bool:
     """Report the odd files on stderr; return whether there are any."""
     odd = [file for file in files if file.problem]
     for each in odd:
-        complain(
-            f"{each.path}: {each.problem}".replace(f"{each.path}: {each.path}:", f"{each.path}:"),
-            f"{each.records:,} records of it count",
-        )
+        named = "" if each.problem.startswith(each.path) else f"{each.path}: "
+        complain(f"{named}{each.problem}", f"{each.records:,} records of it count")
     return bool(odd)
