@@ -14,6 +14,7 @@ from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.codecs import load_feed
 from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, command_session
+from feedhandler.terminal.captures import complain_of_parts
 from feedhandler.terminal.console import ExitCode, complain, print_json, progress
 from feedhandler.terminal.feed_guess import PROBE_DATAGRAMS, complain_if_foreign
 
@@ -51,6 +52,10 @@ def run(options: Options) -> int:
             _print_rest(each.contents)
             for schema, rows in each.records.items():
                 print(f"  {rows:,} records {schema}")
+    for each in done:
+        if each.new:
+            account = read_about(Path(each.folder)).account
+            complain_of_parts(account.cut_payloads, f"{each.path}: ")
     foreign = [each for each in done if _is_foreign(each, options.feed)]
     odd = [each for each in done if each.problem]
     for each in odd:

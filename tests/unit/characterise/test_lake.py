@@ -32,8 +32,10 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops import pipeline
+from feedhandler.replay.captures.records import frame_headers
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import characterise as support
+from tests.support.captures import write_frames
 from tests.support.characterise import (
     FEED,
     LINE_A,
@@ -302,6 +304,19 @@ def test_odd_files_are_reported_and_the_rest_is_taken(
     again = capsys.readouterr()
     assert "was there already" in again.out
     assert "the last record is not whole" in again.err
+
+
+def test_datagrams_that_were_recorded_in_part_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feed = load_feed(UTP)
+    packet = feed.encode_packet(service=104, sequence=1, messages=[feed.encode_message(230)])
+    frame = frame_headers(LINE_A, PORT, "10.0.0.1", 9, len(packet)) + packet
+    path = write_frames(tmp_path / "snapped.pcap", [frame[:-5], frame])
+    assert filled(tmp_path / "lake", path) == 0
+    shown = capsys.readouterr()
+    assert "1 rows in" in shown.out
+    assert "snapped.pcap: datagrams of which only the beginning was recorded: 1" in shown.err
 
 
 def test_what_cannot_be_is_refused(session: Path, tmp_path: Path) -> None:
