@@ -181,15 +181,25 @@ def _save(account: Account, out: Path) -> None:
         complain(f"cannot write {_account_path(out)}: {reason_of(error)}")
 
 
+def _files_text(account: Account) -> str:
+    """Name the one file that was written, or count the files, those deleted by rotation apart."""
+    kept = [file.name for file in account.files if not file.deleted]
+    deleted = len(account.files) - len(kept)
+    text = f"{len(kept):,} files"
+    if len(kept) == 1:
+        text = str(Path(account.path).parent / kept[0])
+    return f"{text} ({deleted:,} older ones deleted)" if deleted else text
+
+
 def _print_account(account: Account, as_json: bool) -> None:
     if as_json:
         print_json({**msgspec.to_builtins(account), "lost": account.lost})
         return
     seconds = (account.ended_ns - account.began_ns) / 1e9
-    files = f"{len(account.files)} files" if len(account.files) > 1 else account.path
     print(
         f"capture: {account.written:,} packets in {seconds:,.2f} s "
-        f"({account.written / seconds:,.0f}/s) to {files}, {size_text(account.size_bytes)}"
+        f"({account.written / seconds:,.0f}/s) to {_files_text(account)}, "
+        f"{size_text(account.size_bytes)}"
     )
     for line in account.lines:
         cut = f", {line.cut:,} cut" if line.cut else ""

@@ -64,6 +64,28 @@ def run(
     return run_guarded(lambda: capture.run(options)), Path(f"{out}.json")
 
 
+@pytest.mark.parametrize(
+    ("deleted", "text"),
+    [
+        ([False], "day-1.pcap"),
+        ([False, False], "2 files"),
+        ([True, True, False, False], "2 files (2 older ones deleted)"),
+        ([True, False], "day-2.pcap (1 older ones deleted)"),
+    ],
+)
+def test_the_files_of_a_rotation_are_named_or_counted_without_deleted_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    deleted: list[bool], text: str,
+) -> None:  # fmt: skip
+    files = tuple(
+        WrittenFile(f"day-{number}.pcap", 10**18, 10, 10, gone)
+        for number, gone in enumerate(deleted, 1)
+    )
+    run(account(path=str(tmp_path / "day.pcap"), files=files), tmp_path, monkeypatch)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.endswith(f"(500/s) to {text}, 402.0 kB".replace("day", f"{tmp_path}/day"))
+
+
 def test_a_capture_without_loss_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
