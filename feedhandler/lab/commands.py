@@ -69,6 +69,8 @@ def _report(run: Run, plan: Plan) -> int:
     print(report_tables.text(run))
     print(f"written: {path}")
     print(f"written: {page}")
+    for flaw in run.configuration.get("flaws", ()):
+        complain(f"lab: {flaw}", "all before it was played")
     for finding in run.findings:
         complain(f"lab: {finding}")
     return ExitCode.FOUND if run.findings else ExitCode.OK

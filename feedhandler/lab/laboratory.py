@@ -271,6 +271,7 @@ class Laboratory:
             messages=plan.generate_messages,
         )
         self.run.configuration["workload"] = loaded["workload"]
+        self.run.configuration["flaws"] = loaded["flaws"]
         self.services = [int(service) for service in loaded["workload"]["packets_by_service"]]
         if plan.pace:
             line_bps = loaded["workload"]["recorded_line_mbps"] * 1e6

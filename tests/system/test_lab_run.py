@@ -155,11 +155,16 @@ def test_a_capture_at_its_own_pace_reaches_clients_of_some_symbols_and_of_all(
 ) -> None:
     profile = load_profile("market")
     write_capture(Traffic(profile, 1, duration_s=1.0, rate_mbps=10.0), tmp_path / "m.pcap")
+    with (tmp_path / "m.pcap").open("r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) - 5)
     run = start(
         captures=(tmp_path / "m.pcap",), pace=1.0, symbols=("20", "all"),
         scenarios=("messages",), clients=(2,), duration_s=0.5,
     )  # fmt: skip
-    assert run.finish()[::2] == (0, "")
+    code, _, errors = run.finish()
+    assert code == 0
+    (line,) = errors.splitlines()
+    assert line.startswith(f"feedhandler: lab: {tmp_path}/m.pcap: cut short after ")
     (step,) = results.read_run(tmp_path / "out").steps
     some, everything = step.results
     assert (some.symbols, everything.symbols) == (20, 0)
