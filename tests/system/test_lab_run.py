@@ -143,7 +143,7 @@ def test_a_run_measures_every_step_and_leaves_no_process_behind(
             assert 0 < client.latency.min_ns <= client.latency.max_ns
         assert step.latency.count == wanted * step.clients
         assert step.sent.datagrams == 2 * step.sent.packets == 2 * sum(step.sent.services.values())
-    assert found.configuration["stock"]["messages"] >= 5_000
+    assert found.configuration["workload"]["messages"] >= 5_000
     assert {"processors", "gateway", "sender_real_time"} <= set(found.configuration)
     assert found.machine["processors"] == os.cpu_count()
     assert "feedhandler" in found.versions
