@@ -231,7 +231,7 @@ def send(running: Running, sending: Sending) -> int:
         controller=lambda: HoldController(sending.fair) if sending.fair else None,
     )  # fmt: skip
     with (
-        _messages(sending) as (file, lines),
+        _messages(sending, signals) as (file, lines),
         opened(member, me) as loop,
         _observed(running, me, loop),
     ):
@@ -281,12 +281,17 @@ def _send_all(
 
 
 @contextlib.contextmanager
-def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
-    """Yield the file or socket that messages come from, and whether they are lines."""
+def _messages(sending: Sending, signals: Signals) -> Iterator[tuple[Any, bool]]:
+    """Yield the file or socket that messages come from, and whether they are lines.
+
+    Raises `KeyboardInterrupt` where a signal comes before the file is open.
+    """
     if sending.messages is not None:
         with contextlib.ExitStack() as stack:
             # A named pipe opens once it has a writer: a flag would end nothing until then.
             with signal_handlers(interrupt):
+                if signals.stopped:  # just before
+                    raise KeyboardInterrupt
                 file = stack.enter_context(reading(sending.messages, "a line is a message"))
             yield file, True
         return

@@ -1,7 +1,8 @@
-"""A sender's rate, without sockets of a tree (`ops.overlay.members`)."""
+"""A sender's rate and its end, without sockets of a tree (`ops.overlay.members`)."""
 
 import os
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,3 +42,12 @@ def test_a_rate_holds_after_a_time_without_input(monkeypatch: pytest.MonkeyPatch
     begun_ns = sent[1]
     soon = sum(at_ns < begun_ns + S for at_ns in sent[1:])
     assert 100 <= soon <= 111, "a second's messages, and those of a tenth that is caught up"
+
+
+def test_a_signal_just_before_a_named_pipe_is_opened_ends_the_sender(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    sending = members.Sending(pipe, "", "", 0, True, 0, False)
+    signals: Any = SimpleNamespace(stopped=True)
+    with pytest.raises(KeyboardInterrupt), members._messages(sending, signals):
+        pass
