@@ -520,8 +520,10 @@ def test_a_report_of_an_interval_that_is_still_to_end_does_not_end_the_others(ah
     reported(sender, 500, present + ahead, number=1)
     assert sender.counts["content"] == 2
     assert sender.hold_ns == 0
+    assert sender.reports.apart == {"proxy-0-0", "proxy-0-1"}, "their clocks are off, or the own"
     reported(sender, 90, present - 1, number=2)
     assert sender.hold_ns == 90
+    assert sender.reports.apart == set()
 
 
 def test_before_the_first_report_and_without_deadlines_nothing_is_held() -> None:
