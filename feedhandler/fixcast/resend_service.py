@@ -2,7 +2,8 @@
 
 A client that sends something other than FIX messages is disconnected; invalid requests are ignored
 and counted, as the server does. Answers for one client go into its connection, and one that does
-not read them is disconnected; answers for all go to `send`.
+not read them is disconnected; answers for all go to `send`. A client whose host has vanished leaves
+its place after `VANISHED_SECONDS`.
 """
 
 import asyncio
@@ -27,6 +28,9 @@ REQUEST_BYTES_MAX = 4096
 TURN_DATAGRAMS = 64
 #: Upper limit on bytes that wait for a client that does not read.
 UNREAD_BYTES_MAX = 8 << 20
+#: After this time without a sign of the other host a connection ends; the first question of whether
+#: it is there, and the interval of further ones.
+VANISHED_SECONDS, PROBE_SECONDS = 20, 5
 _SECOND = 1_000_000_000
 
 
@@ -133,6 +137,15 @@ class ResendService:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
 
 
+def watch_host(transport: asyncio.BaseTransport) -> None:
+    """Have the kernel end a connection whose other host has vanished, also where both are idle."""
+    sock: socket.socket = transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED_SECONDS * 1000)
+
+
 class _Client(asyncio.Protocol):
     """One connection."""
 
@@ -147,6 +160,8 @@ class _Client(asyncio.Protocol):
         self._id = self._service.enter(self)
         if self._id is None:
             self._transport.abort()
+        else:
+            watch_host(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._id is not None:
