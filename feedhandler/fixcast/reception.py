@@ -19,7 +19,8 @@ NEXT_NUMBER are Heartbeat, Logon and Logout, which carry the next number. A gap 
 
 and closes at any time when its messages come or are skipped. *Evidence* is a message that fits
 nowhere and is no copy: a few of them in ascending order, while nothing fits, make a new sequence
-epoch; they are kept until then. A message that states its epoch is believed at once.
+epoch; they are kept until then. A message that states a later epoch than the present one is
+believed at once; where the present one is not stated, it may be the same.
 
 Times are integer ns and arguments; bodies are compared by their hashes, and not parsed.
 """
@@ -313,9 +314,9 @@ class Reception:
         if epoch and own and epoch < own:
             self.counts["older_epoch"] += 1
             return True
-        if epoch > own:
+        if own and epoch > own:
             self.epoch = epoch
-            if own and self.top is not None:
+            if self.top is not None:
                 self._renumber(message.number)
         return False
 
@@ -327,6 +328,8 @@ class Reception:
             # A retransmission that others asked for is no reason to join, and its numbers are old.
             self.counts["unused_retransmissions"] += 1
             return
+        if action not in (Action.EVIDENCE, Action.IGNORE):
+            self.epoch = self.epoch or message.epoch
         if action is not Action.EVIDENCE and not message.poss_dup:
             self._fitted_ns = now_ns
             self._evidence.clear()
@@ -525,8 +528,8 @@ class Reception:
     def _weigh(self, message: Message, now_ns: int) -> None:
         """Consider a message that does not fit as the beginning of another epoch."""
         self.counts["unfitting"] += 1
-        if message.epoch and message.number < (self.top or 0):
-            return  # it states this epoch: late, or a repetition
+        if message.epoch and message.epoch == self.epoch and message.number < (self.top or 0):
+            return  # late, or a repetition
         known = self._evidence
         stale = now_ns > self._evidence_ns + self.settings.epoch_wait_ns
         lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
@@ -555,12 +558,16 @@ class Reception:
         return self._fitted_ns + self.settings.epoch_wait_ns
 
     def _weigh_epoch(self, now_ns: int) -> None:
-        if now_ns < self._epoch_ns():
-            return
+        if now_ns >= self._epoch_ns():
+            self._recognise(now_ns)
+
+    def _recognise(self, now_ns: int) -> None:
+        """Take the evidence for another epoch, or for this one far ahead."""
         known, self._evidence = self._evidence, []
         first = known[0].number
         assert self.top is not None
         self.counts["recognised_epochs"] += 1
+        self.epoch = max(self.epoch, *(message.epoch for message in known))
         if first > self.top:  # the same epoch, but far ahead
             self._lose_all()
             self.counts["lost"] += first - self.top

@@ -454,3 +454,24 @@ def test_a_gap_fill_of_this_epoch_may_skip_any_number() -> None:
     ]
     assert channel.hear(skipped, app(FAR, epoch=5), line=B) == []
     assert channel.reception.counts["lost"] == 0
+
+
+@pytest.mark.parametrize("first", [fill(5, 1 << 63), app(5000), says(Kind.HEARTBEAT, 5000)])
+def test_an_epoch_that_is_stated_after_messages_that_state_none_is_recognised(
+    first: Message,
+) -> None:
+    channel = Channel(epoch_wait_ns=SECOND, recovery_wait_ns=0)
+    channel.hear(first)
+    begun = [app(number, epoch=7) for number in (1, 2, 3)]
+    assert channel.hear(*begun) == []
+    delivered = [Deliver(each.number, each.body) for each in begun]
+    assert channel.wait(SECOND) == [NewEpoch(7, False), *delivered]
+    assert numbers(channel.hear(app(4, epoch=7))) == [4]
+    assert channel.hear(*begun) == []
+
+
+def test_messages_that_state_an_epoch_may_go_on_after_some_that_state_none() -> None:
+    channel = joined()
+    assert numbers(channel.hear(app(4, epoch=7), app(5, epoch=7))) == [4, 5]
+    assert channel.reception.epoch == 7
+    assert channel.hear(app(1, "n1", epoch=8))[0] == NewEpoch(8, False)
