@@ -632,9 +632,17 @@ class Reception:
         return [(gap.first, gap.last) for gap in self._gaps]
 
     def finish(self) -> list[Event]:
-        """Give up what is missing; return the last events of a receiver that stops."""
+        """Give up what is missing; return the last events of a receiver that stops.
+
+        An epoch for which there is evidence, and for long enough that it is not the other line's
+        lateness, is recognised: nothing will come that speaks against it.
+        """
         self._events = []
         self._lose_all()
+        apart_ns = self._evidence_ns - self._fitted_ns
+        if len(self._evidence) >= EVIDENCE_LEAST and apart_ns >= self.settings.gap_wait_ns:
+            self._recognise(self._evidence_ns)
+            self._lose_all()
         return self._events
 
 

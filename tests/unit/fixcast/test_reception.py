@@ -407,6 +407,28 @@ def test_a_receiver_that_stops_gives_up_what_is_missing() -> None:
     assert channel.reception.deadline_ns < NEVER
 
 
+def test_a_receiver_that_stops_delivers_an_epoch_that_it_had_still_to_recognise() -> None:
+    channel = Channel(gap_wait_ns=20 * MS)
+    channel.hear(*(app(number) for number in range(1, 10)))
+    channel.wait(20 * MS)
+    assert channel.hear(app(1, "n1"), app(2, "n2"), app(4, "n4"), app(5, "n5")) == []
+    delivered = [Deliver(1, b"n1"), Deliver(2, b"n2"), Lost(3, 3), Deliver(4, b"n4")]
+    events = channel.reception.finish()
+    assert events == [NewEpoch(0, False), *delivered, Deliver(5, b"n5")]
+    assert channel.reception.finish() == []
+
+
+@pytest.mark.parametrize(("wait_ns", "count"), [(19 * MS, 3), (20 * MS, 2)], ids=["soon", "few"])
+def test_a_receiver_that_stops_takes_no_late_or_stray_messages_for_an_epoch(
+    wait_ns: int, count: int
+) -> None:
+    channel = Channel(gap_wait_ns=20 * MS)
+    channel.hear(app(9))
+    channel.wait(wait_ns)
+    channel.hear(*(app(number) for number in range(1, count + 1)), line=B)
+    assert channel.reception.finish() == []
+
+
 def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reception, "RECENT_MAX", 2)
     # The oldest of three is no longer known as a copy; it is ignored all the same.
