@@ -27,7 +27,7 @@ Times are integer ns and arguments; bodies are compared by their hashes, and not
 
 import enum
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -270,7 +270,10 @@ class Reception:
         self._passed = [0] * settings.lines
         self._gaps: list[_Gap] = []
         self._held: dict[int, tuple[Event, int]] = {}
+        #: Hashes of messages by number, and the numbers in the order of their coming: a dictionary
+        #: that loses its first entry again and again takes ever longer to find it.
         self._recent: dict[int, int] = {}
+        self._recent_numbers: deque[int] = deque()
         self._evidence: list[Message] = []
         self._evidence_ns = self._fitted_ns = self._heard_ns = now_ns
         self._whole_end = False
@@ -461,8 +464,9 @@ class Reception:
         if message.poss_dup:
             return
         self._recent[message.number] = hash(message.body)
-        if len(self._recent) > RECENT_MAX:
-            del self._recent[next(iter(self._recent))]
+        self._recent_numbers.append(message.number)
+        if len(self._recent_numbers) > RECENT_MAX:
+            self._recent.pop(self._recent_numbers.popleft(), None)
 
     # -- gaps ------------------------------------------------------------------------------------
 
@@ -589,6 +593,7 @@ class Reception:
         ended, self._whole_end = self._whole_end, False
         self._events.append(NewEpoch(self.epoch, ended))
         self._recent.clear()
+        self._recent_numbers.clear()
         self._evidence.clear()
         self._passed = [0] * self.settings.lines
         self.counts["epochs"] += 1
