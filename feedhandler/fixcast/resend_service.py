@@ -119,22 +119,23 @@ class ResendService:
                 client.write([reply])
             return
         self.server.request(self._form.decode(message), id, time.monotonic_ns())
-        self._turn()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Set the timer for what is due next; others get their turn before, also if it is due."""
+        if self._timer is None and self.server.deadline_ns != NEVER:
+            delay_s = (self.server.deadline_ns - time.monotonic_ns()) / _SECOND
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
 
     def _turn(self) -> None:
         """Send the answers that are due, and set the timer for the next."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        now_ns = time.monotonic_ns()
-        for answer in self.server.tick(now_ns):
+        self._timer = None
+        for answer in self.server.tick(time.monotonic_ns()):
             if answer.client == ALL:
                 self._send(answer)
             elif client := self._clients.get(answer.client):
                 client.write(self._written(answer))
-        if self.server.deadline_ns != NEVER:
-            delay_s = (self.server.deadline_ns - now_ns) / _SECOND
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+        self._set_timer()
 
 
 def watch_host(transport: asyncio.BaseTransport) -> None:

@@ -9,6 +9,9 @@ Wrong requests are ignored, without an answer, and counted by reason. Messages t
 longer holds are not answered, or are skipped by a GapFill, as set; numbers that the publisher left
 out are always skipped. A GapFill begins with the first number that it skips.
 
+A long answer is given in parts, one at each `tick`, in turns with the others: the server may run
+beside a publisher, which must not wait for it.
+
 Times are integer ns and arguments.
 """
 
@@ -29,6 +32,8 @@ WAITING_MAX = 10_000
 REQUEST_MESSAGES_MAX = 100_000
 #: Most answered ranges of a channel that are remembered.
 ANSWERED_MAX = 1024
+#: Most numbers that are answered at a time: some milliseconds' work.
+PART_NUMBERS = 1000
 #: Stands for all clients in place of one.
 ALL = -1
 
@@ -160,20 +165,24 @@ class ResendServer:
             self.deadline_ns = now_ns + self.settings.timer_ns if timed else now_ns
 
     def tick(self, now_ns: int) -> list[Answer]:
-        """Return the answers that are due."""
+        """Return the answers that are due, as far as `PART_NUMBERS`; the rest is due at once."""
         if now_ns < self.deadline_ns:
             return []
-        self.deadline_ns = NEVER
-        answers = []
-        while self._waiting:
+        answers, left = [], PART_NUMBERS
+        while self._waiting and left:
             wanted = self._waiting.popleft()
-            messages = self._messages(self._channels[wanted.channel], wanted)
+            last = min(wanted.last, wanted.first + left - 1)
+            left -= last - wanted.first + 1
+            if last < wanted.last:
+                self._waiting.append(wanted._replace(first=last + 1))
+            messages = self._messages(self._channels[wanted.channel], wanted._replace(last=last))
             if messages:
                 self.counts["answers"] += 1
                 self.counts["messages"] += len(messages)
                 answers.append(Answer(wanted.channel, wanted.client, messages))
             else:
                 self.counts["not_held"] += 1
+        self.deadline_ns = now_ns if self._waiting else NEVER
         return answers
 
     def forget(self, client: int) -> None:

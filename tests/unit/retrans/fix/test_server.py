@@ -164,6 +164,22 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(channel.answered) == 2
 
 
+def test_a_long_answer_is_given_in_parts_and_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PART_NUMBERS", 3)
+    made = server(route="tcp")
+    parts = [ask(made, 1, 7, client=1)]
+    made.request(ResendRequest("c", 9, 9), 2, 0)
+    while made.deadline_ns != NEVER:
+        parts.append(made.tick(made.deadline_ns))
+    assert [[(each.client, *each.messages) for each in part] for part in parts] == [
+        [(1, b"m1", b"m2", b"m3")],
+        [(1, b"m4", b"m5", b"m6")],
+        [(2, b"m9"), (1, b"m7")],
+    ]
+
+
 def test_nothing_waits_for_a_client_that_has_gone() -> None:
     made = server(answer="timer", route="tcp")
     made.request(ResendRequest("c", 1, 1), 1, 0)
