@@ -199,7 +199,7 @@ class Active(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """Nothing was received for `silence_ns`."""
+    """Nothing of the present sequence epoch, or of a later one, was received for `silence_ns`."""
 
 
 class Ended(NamedTuple):
@@ -297,9 +297,9 @@ class Reception:
         """Take a message from a line, or from `RETRANSMISSION`; return the resulting events."""
         self._events = []
         self.settled = []
-        self._heard_ns = now_ns if line != RETRANSMISSION else self._heard_ns
         if message.kind is Kind.BEACON:
             self.counts["beacons"] += 1
+            self._heard_ns = now_ns
             self._note(Heard.ANY)
         elif self._is_wrong(message):
             self.counts["wrong"] += 1
@@ -340,6 +340,7 @@ class Reception:
         if not retransmitted and action is not Action.EVIDENCE:
             self._pass(message, line)
         if not retransmitted:
+            self._heard_ns = now_ns
             self._note(self._bearing(message, position))
         self._ask_and_give_up(now_ns)
 

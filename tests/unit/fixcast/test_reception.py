@@ -181,6 +181,17 @@ def test_a_lost_logout_is_silence() -> None:
     assert channel.hear(app(4)) == [Deliver(4, b"m4"), Active()]
 
 
+def test_a_channel_that_brings_an_older_epoch_only_is_silent() -> None:
+    channel = Channel(silence_ns=2 * SECOND)
+    channel.hear(app(1, epoch=5))
+    events: list[Event] = []
+    for number in range(1, 5):
+        events += channel.wait(SECOND) + channel.hear(app(number, epoch=4), fill(3, 3))
+    assert events == [Silent()]
+    counts = channel.reception.counts
+    assert (counts["older_epoch"], counts["wrong"]) == (4, 4)
+
+
 def test_a_logout_ends_the_session_and_tells_the_last_number() -> None:
     channel = joined(gap_wait_ns=0)
     assert channel.hear(says(Kind.LOGOUT, 6)) == [Ended(6), Missing(4, 5)]
