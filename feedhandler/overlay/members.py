@@ -149,7 +149,8 @@ class _Child(_Member):
         return now_ns + self.clock.offset_ns
 
     def _probe(self, now_ns: int) -> Sends:
-        if not self._follows_clock or now_ns < self._probe_ns:
+        # Also when the clock was set back: probes are what notices that.
+        if not self._follows_clock or now_ns < self._probe_ns <= now_ns + PROBE_NS:
             return []
         self._probe_ns = now_ns + PROBE_NS
         return self._sealed(Kind.PROBE, b"", self.parent.address, now_ns)
