@@ -289,13 +289,15 @@ class Publisher:
 
     @property
     def counts(self) -> Counter[str]:
-        """Datagrams that were not sent, by reason, and the sealers' counts once it has ended.
+        """Datagrams that were not sent, by reason.
 
-        The reasons are names of the operating system's errors, `answers_dropped`, and `dropped`:
-        Heartbeats and answers on a channel that is full.
+        The reasons are names of the operating system's errors, `answers_dropped`, `dropped`
+        (Heartbeats and answers on a channel that is full), and `no_key`: none is valid.
         """
-        counts = Counter(self._counts)
+        counts = +self._counts
         for output in self._outputs.values():
+            for sealer in (output.sealer, output.answers_sealer):
+                counts += sealer.counts if sealer is not None else Counter()
             if dropped := output.sender.counts["dropped"]:
                 counts["dropped"] += dropped
             for number, count in (output.lines.errors if output.lines else {}).items():
@@ -513,9 +515,6 @@ class Publisher:
             await waiting.room.wait()
 
     async def _close(self, ended: bool) -> None:
-        for output in self._outputs.values():
-            for sealer in (output.sealer, output.answers_sealer):
-                self._counts += sealer.counts if sealer is not None else Counter()
         try:
             for service in self._services.values():
                 await service.close()

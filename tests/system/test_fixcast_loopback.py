@@ -7,8 +7,10 @@ import errno
 import json
 import random
 import socket
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -630,6 +632,17 @@ async def test_an_error_over_an_answer_is_reported_and_ends_no_connection() -> N
     server.close()
     assert taken == answers
     assert [type(each) for each in reported] == [Killed]
+
+
+def test_what_a_publisher_does_not_send_for_want_of_a_key_is_counted_while_it_runs() -> None:
+    publisher = Publisher(channels(), ["c1"])
+    publisher._counts["answers_dropped"] += 0
+    output: Any = SimpleNamespace(
+        sender=SimpleNamespace(counts=Counter()), lines=None, answers_sealer=None,
+        sealer=SimpleNamespace(counts=Counter(no_key=2)),
+    )  # fmt: skip
+    publisher._outputs["c1"] = output
+    assert dict(publisher.counts) == {"no_key": 2}
 
 
 def vanished_ms(sock: socket.socket) -> int:

@@ -43,6 +43,15 @@ _DROPPED = {
         "datagrams from sources that the definition does not name", "compare the lines' source"
     ),
 }  # fmt: skip
+#: What to do where datagrams were not sent, by reason.
+_UNSENT = {
+    "answers_dropped": "receivers ask for more than the rate allows",
+    "dropped": "the channel is full: raise the rate",
+    "no_key": "no key is valid now: feedhandler fixcast keys list",
+    "ENETUNREACH": "see the interface's route: ip route",
+}
+#: Interval at which a publisher's counts are looked at.
+NOTICE_SECONDS = 1.0
 _SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
 
 
@@ -94,11 +103,15 @@ def _publish(
             Publisher(channels, ids, settings) as publisher,
             requests_answered(publisher, address, settings.channel_tag),
         ):
-            with host_faults():
-                async for given in _messages(file, messages, stop):
-                    for to, run in _runs(channels, given, channel, content):
-                        await publisher.publish_many(to, run)
-                        published[to] += len(run)
+            noticing = asyncio.create_task(_notice_unsent(publisher))
+            try:
+                with host_faults():
+                    async for given in _messages(file, messages, stop):
+                        for to, run in _runs(channels, given, channel, content):
+                            await publisher.publish_many(to, run)
+                            published[to] += len(run)
+            finally:
+                noticing.cancel()
         for id, count in sorted(published.items()):
             print(f"channel {id}: {count:,} messages")
         for name, count in publisher.counts.items():
@@ -108,6 +121,16 @@ def _publish(
         return ExitCode.INTERRUPTED if cut_short else ExitCode.OK
 
     return run_async(main)
+
+
+async def _notice_unsent(publisher: Publisher) -> None:
+    """Complain of datagrams that were not sent, once for each reason, as soon as there are any."""
+    said: set[str] = set()
+    while True:
+        for name in sorted(publisher.counts.keys() - said):
+            said.add(name)
+            complain(f"datagrams were not sent: {name}", _UNSENT.get(name, ""))
+        await asyncio.sleep(NOTICE_SECONDS)
 
 
 def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:

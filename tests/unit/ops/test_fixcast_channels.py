@@ -1,8 +1,10 @@
-"""Recording and reports of `fixcast receive`, without sockets (`ops.fixcast.channels`)."""
+"""Recording and reports of `fixcast`, without sockets (`ops.fixcast.channels`)."""
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,4 +73,22 @@ def test_what_was_dropped_is_printed_at_the_end(
             "channel": "c1",
             "reasons": {"older_epoch": 5, "wrong_no_begin_string": 1},
         },
+    ]
+
+
+async def test_what_is_not_sent_is_complained_of_at_once_for_each_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ops, "NOTICE_SECONDS", 0)
+    publisher: Any = SimpleNamespace(counts=Counter(no_key=1))
+    noticing = asyncio.create_task(ops._notice_unsent(publisher))
+    for reason in ("no_key", "EPERM"):
+        publisher.counts[reason] += 1
+        for _ in range(3):
+            await asyncio.sleep(0)
+    noticing.cancel()
+    assert capsys.readouterr().err.splitlines() == [
+        "feedhandler: datagrams were not sent: no_key"
+        " (no key is valid now: feedhandler fixcast keys list)",
+        "feedhandler: datagrams were not sent: EPERM",
     ]
