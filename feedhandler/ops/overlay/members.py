@@ -40,6 +40,8 @@ from feedhandler.terminal.console import (
 
 #: A sender with a rate catches up with this much delay.
 CATCH_UP_NS = 100_000_000
+#: Upper limit on a line that is read; those beyond `PAYLOAD_MAX` are passed over.
+LINE_BYTES_MAX = 1 << 20
 
 
 class Signals:
@@ -270,6 +272,8 @@ def _send_all(
             if lines:
                 ended = not payload
                 waiting += payload
+                if len(waiting) > LINE_BYTES_MAX and b"\n" not in payload:
+                    raise UsageError(f"a line has more than {LINE_BYTES_MAX:,} bytes", "give lines")
                 continue
         if rate:  # time without input is not caught up in a burst
             began_ns += max(-early_ns - CATCH_UP_NS, 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.overlay import members
 
 S = 1_000_000_000
@@ -51,3 +52,19 @@ def test_a_signal_just_before_a_named_pipe_is_opened_ends_the_sender(tmp_path: P
     signals: Any = SimpleNamespace(stopped=True)
     with pytest.raises(KeyboardInterrupt), members._messages(sending, signals):
         pass
+
+
+def test_a_line_that_does_not_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "LINE_BYTES_MAX", 100_000)
+    path, sent = tmp_path / "lines", []
+    path.write_bytes(b"one\n" + bytes(200_000))
+    one, other = socket.socketpair()
+    with one, other, path.open("rb") as file:
+        loop: Any = SimpleNamespace(sock=one, poll=lambda: None, send=sent.append)
+        member: Any = SimpleNamespace(send=lambda payload, at_ns: payload)
+        signals: Any = SimpleNamespace(over=lambda member: False)
+        with pytest.raises(UsageError, match="a line has more than 100,000 bytes"):
+            members._send_all(member, loop, file, True, 0, signals)
+    assert sent == [b"one"]
