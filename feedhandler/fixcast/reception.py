@@ -536,7 +536,8 @@ class Reception:
         if message.epoch and message.epoch == self.epoch and message.number < (self.top or 0):
             return  # late, or a repetition
         known = self._evidence
-        stale = now_ns > self._evidence_ns + self.settings.epoch_wait_ns
+        # A publisher says something within `silence_ns`, be it Heartbeats alone.
+        stale = now_ns > self._evidence_ns + self.settings.silence_ns
         lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
         if stale or lower:
             known.clear()

@@ -374,6 +374,23 @@ def test_a_new_epoch_is_recognised_by_heartbeats() -> None:
     assert numbers(channel.hear(app(1, "n1"))) == [1]
 
 
+def test_a_new_epoch_is_recognised_by_messages_that_are_far_between() -> None:
+    channel = joined(epoch_wait_ns=SECOND, silence_ns=5 * SECOND)
+    events: list[Event] = []
+    for number in (1, 2, 3):
+        events += channel.wait(2 * SECOND)
+        events += channel.hear(app(number, f"n{number}"))
+    assert events == [NewEpoch(0, False), *(Deliver(n, b"n%d" % n) for n in (1, 2, 3))]
+
+
+def test_stray_messages_that_are_far_between_are_no_epoch() -> None:
+    channel = joined(epoch_wait_ns=SECOND, silence_ns=SECOND)
+    for number in (1, 2, 3):
+        channel.wait(2 * SECOND)
+        assert channel.hear(app(number, f"n{number}")) in ([], [Active()])
+    assert not channel.reception.counts["epochs"]
+
+
 def test_while_the_old_epoch_is_heard_there_is_no_new_one() -> None:
     channel = Channel(epoch_wait_ns=SECOND)
     for number in range(1, 101):
