@@ -48,6 +48,7 @@ _UNSENT = {
     "answers_dropped": "receivers ask for more than the rate allows",
     "dropped": "the channel is full: raise the rate",
     "no_key": "no key is valid now: feedhandler fixcast keys list",
+    "EAGAIN": "an interface takes nothing: see its link",
     "ENETUNREACH": "see the interface's route: ip route",
 }
 #: Interval at which a publisher's counts are looked at.
