@@ -237,6 +237,8 @@ def send(running: Running, sending: Sending) -> int:
         opened(member, me) as loop,
         _observed(running, me, loop),
     ):
+        # From now on it says ten times a second at least that it is there.
+        loop.send(member.tick(time.time_ns()))
         _send_all(member, loop, file, lines, sending.rate, signals)
         # The end of the stream goes down the tree, twice, for a datagram may be lost.
         for _ in range(2):

@@ -1,5 +1,6 @@
 """A sender's rate and its end, without sockets of a tree (`ops.overlay.members`)."""
 
+import itertools
 import os
 import socket
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.overlay import members
+from feedhandler.overlay.topology import make_topology
+from feedhandler.overlay.topology_file import write_topology
+from feedhandler.overlay.tree import Shape
+from feedhandler.ports import free_udp_port
 
 S = 1_000_000_000
 
@@ -68,3 +73,21 @@ def test_a_line_that_does_not_end_is_refused(
         with pytest.raises(UsageError, match="a line has more than 100,000 bytes"):
             members._send_all(member, loop, file, True, 0, signals)
     assert sent == [b"one"]
+
+
+def test_a_sender_says_that_it_is_there_before_its_first_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sent = tmp_path / "tree.toml", []
+    addresses = [("127.0.0.1", port) for port in (free_udp_port(), free_udp_port())]
+    write_topology(make_topology(Shape(1, 1, 1), 1, addresses, itertools.repeat(b"k" * 32)), path)
+
+    def send_all(member: Any, loop: Any, *_: Any) -> None:
+        sent.append((loop.port.sent, member.deadline_ns > 0))
+
+    monkeypatch.setattr(members, "_send_all", send_all)
+    monkeypatch.setattr(members, "Signals", lambda paths: SimpleNamespace(stopped=False))
+    running = members.Running((path,), "sender", 1, False, None, False, False)
+    messages = Path(os.devnull)
+    assert members.send(running, members.Sending(messages, "", "", 0, True, 0, False)) == 0
+    assert sent == [(1, True)]
