@@ -446,7 +446,7 @@ OVERLAY_GAUGES: dict[str, str] = {
     "last_hop_seconds": "how long a message takes to the isolated process; 0: not known",
     "longest_hop_seconds": "the longest last hop of all receivers; 0: not known",
     "extra_hold_seconds": "what a receiver holds besides, for its last hop is shorter",
-    "set_apart": "children whose reports do not count now: their delays are beyond the bound",
+    "set_apart": "children whose reports do not count: delays beyond the bound, or a clock is off",
     "silent_seconds": "time since something of the sender's came",
     "clock_offset_seconds": "what is added to the own clock to have the sender's",
     "clock_error_seconds": "by how much that may be wrong",

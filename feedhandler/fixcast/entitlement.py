@@ -16,7 +16,8 @@ informed, and can read on until then.
 Limits: connections in all and for each user, bytes of a message, attempts by address, time until
 the Logon, silence. A wrong password and an unknown user get the same answer.
 
-Times are wall-clock ns and arguments, because keys are valid by the wall clock.
+Times are wall-clock ns and arguments, because keys are valid by the wall clock. Where that is set,
+`clock_set` keeps it from counting as silence.
 """
 
 import enum
@@ -261,6 +262,12 @@ class EntitlementServer:
             for action in self._end(each, "the user was dismissed", "dismissed", now_ns)
         ]
 
+    def clock_set(self, by_ns: int) -> None:
+        """Record that the clock was set forward by so much, or back where that is negative."""
+        for connection in self._connections.values():
+            connection.heard_ns += by_ns
+            connection.sent_ns += by_ns
+
     @property
     def users(self) -> set[str]:
         """Names of all users."""
@@ -476,6 +483,11 @@ class EntitlementClient:
         if self.state is State.LIVE and now_ns >= self._sent_ns + self._interval_ns:
             self._say(messages.HEARTBEAT, now_ns)
         return []
+
+    def clock_set(self, by_ns: int) -> None:
+        """Record that the clock was set forward by so much, or back where that is negative."""
+        self._heard_ns += by_ns
+        self._sent_ns += by_ns
 
     def stop(self, now_ns: int) -> None:
         """Send the Logout."""

@@ -37,6 +37,8 @@ CONNECT_SECONDS = 10
 CLOSE_SECONDS = 5
 #: Time within which keys that others add to the rings are noticed.
 LOOK_NS = 1_000_000_000
+#: A wall clock that has moved by more than this against the monotonic one was set.
+SET_NS = 1_000_000_000
 _SECOND = 1_000_000_000
 _READ_BYTES = 64 << 10
 
@@ -48,6 +50,23 @@ def check_secrecy(host: str, tls: ssl.SSLContext | None, plain: bool) -> None:
             f"passwords and keys would go to {host} in clear",
             "use TLS, or --plain-over-network where the network is trusted",
         )
+
+
+class WallClock:
+    """The wall clock; `on_set` is called with how much it was set by, before a time after that."""
+
+    def __init__(self, on_set: Callable[[int], None]) -> None:
+        self._on_set = on_set
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ns(self) -> int:
+        """Return the time, ns since 1970."""
+        now_ns = time.time_ns()
+        by_ns = now_ns - time.monotonic_ns() - self._offset_ns
+        if abs(by_ns) > SET_NS:
+            self._offset_ns += by_ns
+            self._on_set(by_ns)
+        return now_ns
 
 
 class EntitlementService:
@@ -68,6 +87,7 @@ class EntitlementService:
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ns = 0
         self._closed = False
+        self._clock = WallClock(self._clock_set)
 
     async def start(
         self, host: str, port: int, tls: ssl.SSLContext | None = None, plain: bool = False
@@ -85,6 +105,10 @@ class EntitlementService:
             ) from error
         self.address = self._listener.sockets[0].getsockname()[:2]
         self._turn()
+
+    def _clock_set(self, by_ns: int) -> None:
+        self._looked_ns += by_ns
+        self.server.clock_set(by_ns)
 
     def use(self, users: Users) -> None:
         """Verify by these users' passwords from now on."""
@@ -107,7 +131,7 @@ class EntitlementService:
         """Register a client that connected; return its id."""
         id = next(self._ids)
         self._clients[id] = client
-        self.do(self.server.connected(id, address, time.time_ns()))
+        self.do(self.server.connected(id, address, self._clock.now_ns()))
         return id
 
     def leave(self, id: int) -> None:
@@ -133,7 +157,7 @@ class EntitlementService:
 
     def receive(self, id: int, data: bytes) -> None:
         """Handle a client's bytes."""
-        self.do(self.server.received(id, data, time.time_ns()))
+        self.do(self.server.received(id, data, self._clock.now_ns()))
         self._turn()
 
     async def _verify(self, asked: Verify) -> None:
@@ -142,7 +166,8 @@ class EntitlementService:
             user = await asyncio.get_running_loop().run_in_executor(
                 self._verifier, self._users.by_password, asked.user, asked.password
             )
-        self.do(self.server.verified(asked.connection, user is not None, time.time_ns()))
+        now_ns = self._clock.now_ns()
+        self.do(self.server.verified(asked.connection, user is not None, now_ns))
         self._turn()
 
     def _turn(self) -> None:
@@ -151,7 +176,7 @@ class EntitlementService:
             return
         if self._timer is not None:
             self._timer.cancel()
-        now_ns = time.time_ns()
+        now_ns = self._clock.now_ns()
         if now_ns - self._looked_ns >= LOOK_NS:
             self._looked_ns = now_ns
             self.do(self.look())
@@ -236,20 +261,22 @@ async def _converse(
 ) -> None:
     """Read and write until the session ends."""
     reading: asyncio.Task[bytes] | None = None
+    clock = WallClock(client.clock_set)
     try:
         while client.state is not State.ENDED:
             writer.write(client.data_to_send())
+            now_ns = clock.now_ns()
             reading = reading or asyncio.ensure_future(reader.read(_READ_BYTES))
             deadline_ns = client.deadline_ns
-            wait_s = max(deadline_ns - time.time_ns(), 0) / _SECOND if deadline_ns < NEVER else None
+            wait_s = max(deadline_ns - now_ns, 0) / _SECOND if deadline_ns < NEVER else None
             await asyncio.wait({reading}, timeout=wait_s)
             if reading.done():
                 data, reading = _result(reading), None
                 if not data:
                     raise PeerError("the server has closed the connection", "connect anew")
-                events = client.receive(data, time.time_ns())
+                events = client.receive(data, clock.now_ns())
             else:
-                events = client.tick(time.time_ns())
+                events = client.tick(clock.now_ns())
             for event in events:
                 on_event(event)
     finally:

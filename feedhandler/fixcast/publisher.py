@@ -15,6 +15,7 @@ import contextlib
 import errno
 import ipaddress
 import socket
+import struct
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 #: Send buffer requested for a line's socket: the bucket keeps it nearly empty.
 SEND_BUFFER_BYTES = 4 << 20
+#: Longest wait for an interface that takes nothing, before its line's datagrams are lost.
+STALL_US = 100_000
 #: Default hop limit of multicast: a site's network.
 HOPS_USUAL = 16
 #: Interval of key refreshes: keys are made, and given, a minute before they are valid.
@@ -289,13 +292,15 @@ class Publisher:
 
     @property
     def counts(self) -> Counter[str]:
-        """Datagrams that were not sent, by reason, and the sealers' counts once it has ended.
+        """Datagrams that were not sent, by reason.
 
-        The reasons are names of the operating system's errors, `answers_dropped`, and `dropped`:
-        Heartbeats and answers on a channel that is full.
+        The reasons are names of the operating system's errors, `answers_dropped`, `dropped`
+        (Heartbeats and answers on a channel that is full), and `no_key`: none is valid.
         """
-        counts = Counter(self._counts)
+        counts = +self._counts
         for output in self._outputs.values():
+            for sealer in (output.sealer, output.answers_sealer):
+                counts += sealer.counts if sealer is not None else Counter()
             if dropped := output.sender.counts["dropped"]:
                 counts["dropped"] += dropped
             for number, count in (output.lines.errors if output.lines else {}).items():
@@ -412,7 +417,7 @@ class Publisher:
 
     def _send_to(self, sock: socket.socket, datagram: bytes, address: tuple[str, int]) -> None:
         try:
-            sock.sendto(datagram, address)
+            sock.sendto(datagram, socket.MSG_DONTWAIT, address)
         except OSError as error:
             # Lost on this line, as in the network; the other one, or retransmission, has it.
             self._counts[errno.errorcode.get(error.errno or 0, "OSError")] += 1
@@ -513,9 +518,6 @@ class Publisher:
             await waiting.room.wait()
 
     async def _close(self, ended: bool) -> None:
-        for output in self._outputs.values():
-            for sealer in (output.sealer, output.answers_sealer):
-                self._counts += sealer.counts if sealer is not None else Counter()
         try:
             for service in self._services.values():
                 await service.close()
@@ -564,6 +566,7 @@ def open_sender(line: Address, interface: str, hops: int) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, STALL_US))
         sock.bind((interface, 0))
     except ValueError as error:
         sock.close()

@@ -41,6 +41,7 @@ from feedhandler.fixcast.publisher import (
 )
 from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import RETRANSMISSION, Event, ReceptionSettings
+from feedhandler.fixcast.resend_service import watch_host
 from feedhandler.ingest.lines import Line, open_line, source_addresses
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 #: Upper limit on datagrams read from one socket before others get their turn.
 TURN_DATAGRAMS = 64
 DATAGRAM_BYTES_MAX = 65_535
+#: Longest wait for a connection to be made.
+CONNECT_SECONDS = 5.0
 #: Waits before a server is connected to again.
 RECONNECT_FIRST_US, RECONNECT_MOST_US = 100_000, 5_000_000
 #: Upper limit on bytes of requests that wait for a server that does not read.
@@ -435,7 +438,9 @@ class _Link:
         while True:
             began = clock()
             with contextlib.suppress(OSError, PeerError):
-                reader, self._writer = await asyncio.open_connection(self._host, self._port)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    reader, self._writer = await asyncio.open_connection(self._host, self._port)
+                watch_host(self._writer.transport)
                 await self._read(reader)
             tries += 1
             if self._writer is not None:

@@ -19,14 +19,15 @@ NEXT_NUMBER are Heartbeat, Logon and Logout, which carry the next number. A gap 
 
 and closes at any time when its messages come or are skipped. *Evidence* is a message that fits
 nowhere and is no copy: a few of them in ascending order, while nothing fits, make a new sequence
-epoch; they are kept until then. A message that states its epoch is believed at once.
+epoch; they are kept until then. A message that states a later epoch than the present one is
+believed at once; where the present one is not stated, it may be the same.
 
 Times are integer ns and arguments; bodies are compared by their hashes, and not parsed.
 """
 
 import enum
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -198,7 +199,7 @@ class Active(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """Nothing was received for `silence_ns`."""
+    """Nothing of the present sequence epoch, or of a later one, was received for `silence_ns`."""
 
 
 class Ended(NamedTuple):
@@ -269,7 +270,10 @@ class Reception:
         self._passed = [0] * settings.lines
         self._gaps: list[_Gap] = []
         self._held: dict[int, tuple[Event, int]] = {}
+        #: Hashes of messages by number, and the numbers in the order of their coming: a dictionary
+        #: that loses its first entry again and again takes ever longer to find it.
         self._recent: dict[int, int] = {}
+        self._recent_numbers: deque[int] = deque()
         self._evidence: list[Message] = []
         self._evidence_ns = self._fitted_ns = self._heard_ns = now_ns
         self._whole_end = False
@@ -293,9 +297,9 @@ class Reception:
         """Take a message from a line, or from `RETRANSMISSION`; return the resulting events."""
         self._events = []
         self.settled = []
-        self._heard_ns = now_ns if line != RETRANSMISSION else self._heard_ns
         if message.kind is Kind.BEACON:
             self.counts["beacons"] += 1
+            self._heard_ns = now_ns
             self._note(Heard.ANY)
         elif self._is_wrong(message):
             self.counts["wrong"] += 1
@@ -313,9 +317,9 @@ class Reception:
         if epoch and own and epoch < own:
             self.counts["older_epoch"] += 1
             return True
-        if epoch > own:
+        if own and epoch > own:
             self.epoch = epoch
-            if own and self.top is not None:
+            if self.top is not None:
                 self._renumber(message.number)
         return False
 
@@ -327,6 +331,8 @@ class Reception:
             # A retransmission that others asked for is no reason to join, and its numbers are old.
             self.counts["unused_retransmissions"] += 1
             return
+        if action not in (Action.EVIDENCE, Action.IGNORE):
+            self.epoch = self.epoch or message.epoch
         if action is not Action.EVIDENCE and not message.poss_dup:
             self._fitted_ns = now_ns
             self._evidence.clear()
@@ -334,6 +340,7 @@ class Reception:
         if not retransmitted and action is not Action.EVIDENCE:
             self._pass(message, line)
         if not retransmitted:
+            self._heard_ns = now_ns
             self._note(self._bearing(message, position))
         self._ask_and_give_up(now_ns)
 
@@ -458,8 +465,9 @@ class Reception:
         if message.poss_dup:
             return
         self._recent[message.number] = hash(message.body)
-        if len(self._recent) > RECENT_MAX:
-            del self._recent[next(iter(self._recent))]
+        self._recent_numbers.append(message.number)
+        if len(self._recent_numbers) > RECENT_MAX:
+            self._recent.pop(self._recent_numbers.popleft(), None)
 
     # -- gaps ------------------------------------------------------------------------------------
 
@@ -525,10 +533,11 @@ class Reception:
     def _weigh(self, message: Message, now_ns: int) -> None:
         """Consider a message that does not fit as the beginning of another epoch."""
         self.counts["unfitting"] += 1
-        if message.epoch and message.number < (self.top or 0):
-            return  # it states this epoch: late, or a repetition
+        if message.epoch and message.epoch == self.epoch and message.number < (self.top or 0):
+            return  # late, or a repetition
         known = self._evidence
-        stale = now_ns > self._evidence_ns + self.settings.epoch_wait_ns
+        # A publisher says something within `silence_ns`, be it Heartbeats alone.
+        stale = now_ns > self._evidence_ns + self.settings.silence_ns
         lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
         if stale or lower:
             known.clear()
@@ -555,12 +564,16 @@ class Reception:
         return self._fitted_ns + self.settings.epoch_wait_ns
 
     def _weigh_epoch(self, now_ns: int) -> None:
-        if now_ns < self._epoch_ns():
-            return
+        if now_ns >= self._epoch_ns():
+            self._recognise(now_ns)
+
+    def _recognise(self, now_ns: int) -> None:
+        """Take the evidence for another epoch, or for this one far ahead."""
         known, self._evidence = self._evidence, []
         first = known[0].number
         assert self.top is not None
         self.counts["recognised_epochs"] += 1
+        self.epoch = max(self.epoch, *(message.epoch for message in known))
         if first > self.top:  # the same epoch, but far ahead
             self._lose_all()
             self.counts["lost"] += first - self.top
@@ -582,6 +595,7 @@ class Reception:
         ended, self._whole_end = self._whole_end, False
         self._events.append(NewEpoch(self.epoch, ended))
         self._recent.clear()
+        self._recent_numbers.clear()
         self._evidence.clear()
         self._passed = [0] * self.settings.lines
         self.counts["epochs"] += 1
@@ -625,9 +639,17 @@ class Reception:
         return [(gap.first, gap.last) for gap in self._gaps]
 
     def finish(self) -> list[Event]:
-        """Give up what is missing; return the last events of a receiver that stops."""
+        """Give up what is missing; return the last events of a receiver that stops.
+
+        An epoch for which there is evidence, and for long enough that it is not the other line's
+        lateness, is recognised: nothing will come that speaks against it.
+        """
         self._events = []
         self._lose_all()
+        apart_ns = self._evidence_ns - self._fitted_ns
+        if len(self._evidence) >= EVIDENCE_LEAST and apart_ns >= self.settings.gap_wait_ns:
+            self._recognise(self._evidence_ns)
+            self._lose_all()
         return self._events
 
 

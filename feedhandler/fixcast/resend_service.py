@@ -2,8 +2,9 @@
 
 A client that sends something other than FIX messages is disconnected; invalid requests are ignored
 and counted, as the server does. Answers for all go to `send`. Answers for one client go into its
-connection as fast as it reads them, however long they are; its next request is handled behind them.
-A client that reads nothing for `UNREAD_SECONDS` is disconnected.
+connection as fast as it reads them, however long they are. A client that reads nothing for
+`UNREAD_SECONDS` is disconnected, and one whose host has vanished leaves its place after
+`VANISHED_SECONDS`.
 """
 
 import asyncio
@@ -30,6 +31,10 @@ TURN_DATAGRAMS = 64
 UNREAD_SECONDS = 30.0
 #: Bytes of an answer that are written at a time.
 WRITE_BYTES = 64 << 10
+#: After this time without a sign of the other host a connection ends; above `UNREAD_SECONDS`, for
+#: to the kernel a client that reads nothing has vanished, too. Then the first question of whether
+#: the host is there, and the interval of further ones.
+VANISHED_SECONDS, PROBE_SECONDS = 40, 10
 _SECOND = 1_000_000_000
 
 
@@ -53,6 +58,8 @@ class ResendService:
         self._form = form
         self._send = send
         self._clients: dict[int, _Client] = {}
+        #: Clients that read more slowly than answers are made.
+        self._behind: set[int] = set()
         self._ids = itertools.count()
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -109,7 +116,18 @@ class ResendService:
     def leave(self, id: int) -> None:
         """Forget a client that disconnected."""
         self._clients.pop(id, None)
+        self._behind.discard(id)
         self.server.forget(id)
+
+    def pause(self, id: int) -> None:
+        """Make no more answers for a client that reads them more slowly than they are made."""
+        self._behind.add(id)
+
+    def resume(self, id: int) -> None:
+        """Make answers for a client again."""
+        self._behind.discard(id)
+        self.server.resume(time.monotonic_ns())
+        self._set_timer()
 
     def receive(self, message: bytes, id: int) -> None:
         """Handle a client's message: a request, or a TestRequest, which is answered."""
@@ -118,28 +136,39 @@ class ResendService:
                 client.write([reply])
             return
         self.server.request(self._form.decode(message), id, time.monotonic_ns())
-        self._turn()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Set the timer for what is due next; others get their turn before, also if it is due."""
+        if self._timer is None and self.server.deadline_ns != NEVER:
+            delay_s = (self.server.deadline_ns - time.monotonic_ns()) / _SECOND
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
 
     def _turn(self) -> None:
         """Send the answers that are due, and set the timer for the next."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        now_ns = time.monotonic_ns()
-        for answer in self.server.tick(now_ns):
+        self._timer = None
+        for answer in self.server.tick(time.monotonic_ns(), self._behind):
             if answer.client == ALL:
                 self._send(answer)
             elif client := self._clients.get(answer.client):
                 client.write(self._written(answer))
-        if self.server.deadline_ns != NEVER:
-            delay_s = (self.server.deadline_ns - now_ns) / _SECOND
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+        self._set_timer()
+
+
+def watch_host(transport: asyncio.BaseTransport) -> None:
+    """Have the kernel end a connection whose other host has vanished, also where both are idle."""
+    sock: socket.socket = transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED_SECONDS * 1000)
 
 
 class _Client(asyncio.Protocol):
     """One connection.
 
-    Holds the requests of one read, and one answer: while a client is behind, nothing is read.
+    Holds what the server makes at a time: while a client is behind, nothing is read of it, and no
+    more answers are made for it.
     """
 
     def __init__(self, service: ResendService) -> None:
@@ -147,7 +176,6 @@ class _Client(asyncio.Protocol):
         self._stream = FixStream(REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._id: int | None = None
-        self._requests: deque[bytes] = deque()
         self._unsent: deque[bytes] = deque()
         self._patience: asyncio.TimerHandle | None = None
 
@@ -156,6 +184,8 @@ class _Client(asyncio.Protocol):
         self._id = self._service.enter(self)
         if self._id is None:
             self._transport.abort()
+        else:
+            watch_host(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end()
@@ -166,10 +196,11 @@ class _Client(asyncio.Protocol):
         if self._id is None:
             return
         try:
-            self._requests += self._stream.receive(data)
+            messages = self._stream.receive(data)
         except PeerError:
-            return
-        self._go_on()
+            messages = []
+        for message in messages:
+            self._service.receive(message, self._id)
         if self._stream.fault:
             self._service.counts["not_fix"] += 1
             self.close()
@@ -177,29 +208,26 @@ class _Client(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Write and read no further: the client reads more slowly than we write."""
         assert self._transport is not None
+        assert self._id is not None
         self._transport.pause_reading()
+        self._service.pause(self._id)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(UNREAD_SECONDS, self._give_up)
 
     def resume_writing(self) -> None:
         """Go on, as the client has read."""
         assert self._transport is not None
+        assert self._id is not None
         self._end_patience()
-        if not self._transport.is_closing():
+        self._send()
+        if self._patience is None and not self._transport.is_closing():
             self._transport.resume_reading()
-            self._go_on()
+            self._service.resume(self._id)
 
     def write(self, messages: list[bytes]) -> None:
         """Send answers, as far as the client reads them now; the rest follows."""
         self._unsent += messages
         self._send()
-
-    def _go_on(self) -> None:
-        """Send what waits, and handle the requests behind it."""
-        self._send()
-        while self._requests and not self._unsent and self._patience is None:
-            assert self._id is not None
-            self._service.receive(self._requests.popleft(), self._id)
 
     def _send(self) -> None:
         assert self._transport is not None
@@ -223,7 +251,6 @@ class _Client(asyncio.Protocol):
     def _end(self) -> None:
         """Drop what waits: the connection is over."""
         self._end_patience()
-        self._requests.clear()
         self._unsent.clear()
 
     def close(self) -> None:

@@ -11,13 +11,13 @@ Compiled only, for the system calls. The caller decides which datagrams leave, a
 import os
 import socket as _socket
 
-from libc.errno cimport EINTR, errno
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC
 
 from feedhandler.ingest.system_calls cimport (
-    TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, fill_address, iovec, itimerspec, mmsghdr,
-    sendmmsg, sockaddr_in, timerfd_create, timerfd_settime,
+    MSG_DONTWAIT, TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, fill_address, iovec, itimerspec,
+    mmsghdr, sendmmsg, sockaddr_in, timerfd_create, timerfd_settime,
 )
 
 #: Datagrams in one system call. More gain nothing, and make the lines drift apart.
@@ -33,9 +33,12 @@ cdef enum:
 cdef class LineSender:
     """Sender on the lines of a channel: (open UDP socket, (group, port)) of each, in order.
 
-    `errors` counts datagrams that the kernel did not take, by errno. The caller keeps and closes
-    the sockets; connecting them would save nothing, because Linux looks up a group's route each
-    time. Raises `ValueError` for no lines or more than `LINES_MAX`.
+    `errors` counts datagrams that the kernel did not take, by errno. A line whose interface takes
+    nothing is waited for once, for the send time-out of its socket (SO_SNDTIMEO), and until it
+    takes something again not at all: it must not hold up the others.
+
+    The caller keeps and closes the sockets; connecting them would save nothing, because Linux looks
+    up a group's route each time. Raises `ValueError` for no lines or more than `LINES_MAX`.
     """
 
     cdef readonly dict errors
@@ -43,6 +46,7 @@ cdef class LineSender:
     cdef object _keep
     cdef int _count
     cdef int _fds[_LINES]
+    cdef bint _stalled[_LINES]
     cdef sockaddr_in _addresses[_LINES]
     cdef mmsghdr _messages[_BATCH]
     cdef iovec _vectors[_BATCH]
@@ -55,6 +59,7 @@ cdef class LineSender:
             raise ValueError(f"a channel has 1 to {LINES_MAX} lines")
         memset(self._messages, 0, sizeof(self._messages))
         memset(self._addresses, 0, sizeof(self._addresses))
+        memset(self._stalled, 0, sizeof(self._stalled))
         for number, (sock, (group, port)) in enumerate(lines):
             self._fds[number] = sock.fileno()
             host = int.from_bytes(_socket.inet_aton(group), "big")
@@ -107,18 +112,23 @@ cdef class LineSender:
         A datagram that the kernel refuses is lost there, as in the network: the other line, or
         retransmission, has it.
         """
-        cdef int index, got, reason
+        cdef int index, got, reason, flags = MSG_DONTWAIT if self._stalled[line] else 0
         for index in range(count):
             self._messages[index].msg_hdr.msg_name = &self._addresses[line]
             self._messages[index].msg_hdr.msg_namelen = sizeof(sockaddr_in)
         index = 0
         while index < count:
             with nogil:
-                got = sendmmsg(self._fds[line], &self._messages[index], count - index, 0)
+                got = sendmmsg(self._fds[line], &self._messages[index], count - index, flags)
                 reason = errno
             if got > 0:
+                self._stalled[line] = False
                 self.sent += got
                 index += got
+            elif reason == EAGAIN:
+                self._stalled[line] = True
+                self.errors[reason] = self.errors.get(reason, 0) + count - index
+                break
             elif reason != EINTR:
                 self.errors[reason] = self.errors.get(reason, 0) + 1
                 index += 1

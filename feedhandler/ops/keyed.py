@@ -29,8 +29,10 @@ NO_GOOD = 65
 REFUSALS = 400
 #: How long an interrupted `put` waits until what it has put is accepted.
 STOP_SECONDS = 5.0
-#: Refusals that are printed.
+#: Refusals that are kept, to be printed.
 REFUSED_SHOWN = 10
+#: Upper limit on a line, which is a message: above what a queue's block can hold.
+LINE_BYTES_MAX = 64 << 20
 
 
 def create(url: str, name: str, definition: Definition, dead: str, login: Login) -> int:
@@ -56,7 +58,7 @@ def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Logi
         async def main(stop: asyncio.Event) -> int:
             done = await until_stopped(_put_lines(producer, file, refused), stop)
             print(f"queue {name}: {producer.accepted:,} accepted, {producer.refused:,} refused")
-            for text in refused[:REFUSED_SHOWN]:
+            for text in refused:
                 complain(text)
             if not done:
                 return ExitCode.INTERRUPTED
@@ -87,7 +89,10 @@ async def _put_lines(producer: keyed.Producer, file: IO[bytes], refused: list[st
 
 
 async def _lines(file: IO[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a file without their ends, each as soon as it is whole."""
+    """Yield the lines of a file without their ends, each as soon as it is whole.
+
+    Raises `UsageError` for a line that is too long.
+    """
     held = bytearray()
     while data := await read_next(file):
         held += data
@@ -95,13 +100,17 @@ async def _lines(file: IO[bytes]) -> AsyncIterator[bytes]:
             *lines, held = held.split(b"\n")
             for line in lines:
                 yield bytes(line)
+        if len(held) > LINE_BYTES_MAX:
+            raise UsageError(
+                f"a line has more than {LINE_BYTES_MAX >> 20} MiB", "give a file of lines"
+            )
     if held:
         yield bytes(held)
 
 
 def _note(future: asyncio.Future[int], refused: list[str]) -> None:
     error = future.exception()
-    if isinstance(error, keyed.Refused):
+    if isinstance(error, keyed.Refused) and len(refused) < REFUSED_SHOWN:
         refused.append(error.message)
 
 

@@ -110,12 +110,17 @@ class _Parent(_Member):
     def _gathered(self, child: Member, datagram: bytes, now_ns: int) -> bool:
         """Take a child's report; return whether it is one.
 
-        None is of an interval that is still to end: gathered, it would end those before it.
+        None is of an interval that is still to end: gathered, it would end those before it. The
+        child is set apart then, because its clock or the own one is off.
         """
         report = decode_report(payload_of(datagram))
-        early_ns = self.senders_time(now_ns) + self._interval_ns // EARLY_PART
-        if report is None or (report.interval + 1) * self._interval_ns > early_ns:
+        if report is None:
             self.admission.drop(Fault.CONTENT)
+            return False
+        early_ns = self.senders_time(now_ns) + self._interval_ns // EARLY_PART
+        if (report.interval + 1) * self._interval_ns > early_ns:
+            self.admission.drop(Fault.CONTENT)
+            self.reports.apart.add(child.name)
             return False
         self.reports.add(child.name, report, now_ns)
         return True
@@ -144,7 +149,8 @@ class _Child(_Member):
         return now_ns + self.clock.offset_ns
 
     def _probe(self, now_ns: int) -> Sends:
-        if not self._follows_clock or now_ns < self._probe_ns:
+        # Also when the clock was set back: probes are what notices that.
+        if not self._follows_clock or now_ns < self._probe_ns <= now_ns + PROBE_NS:
             return []
         self._probe_ns = now_ns + PROBE_NS
         return self._sealed(Kind.PROBE, b"", self.parent.address, now_ns)

@@ -28,7 +28,8 @@ from feedhandler.codecs.visibility import Public, Readonly
 
 #: Upper limit on held messages: a second at 65,536 a second. With more the deadlines are wrong.
 HELD_MAX = 65_536
-#: Upper limit on a deadline after the sending; a later one counts as this.
+#: Upper limit on a deadline after the sending, and after the arrival, for the own clock may be
+#: behind; a later one counts as this.
 HOLD_MAX_NS = 1_000_000_000
 #: Upper limits on times and waits, so that sums fit 64 bits: the year 2116, 36 years.
 _TIME_MAX_NS = cython.declare(cython.longlong, 1 << 62)
@@ -121,8 +122,9 @@ class Release:
 
     def put(self, head, payload: bytes, now_ns: int) -> bool:
         """Take the first copy of a message; return whether it came later than its deadline."""
+        self._set_back(now_ns)
         epoch, number = head.epoch, head.id
-        deadline = min(head.deadline_ns, head.sent_ns + HOLD_MAX_NS)
+        deadline = min(head.deadline_ns, head.sent_ns + HOLD_MAX_NS, now_ns + HOLD_MAX_NS)
         late = bool(deadline) and now_ns > deadline
         self.late += late
         if self._begun and (epoch, number) < (self._epoch, self._number):
@@ -136,12 +138,24 @@ class Release:
 
     def heard(self, epoch: int, last_id: int, now_ns: int) -> None:
         """Take a heartbeat, which names the last id of an epoch."""
+        self._set_back(now_ns)
         if not self._begun and not self._held and epoch > self._start_epoch:
             self._start_epoch, self._start, self._start_ns = epoch, last_id + 1, now_ns
             if not last_id or not self.start_wait_ns:
                 self._begin()
         if (epoch, last_id) > (self._last_epoch, self._last):
             self._last_epoch, self._last, self._heard_ns = epoch, last_id, now_ns
+
+    @cython.cfunc
+    def _set_back(self, now_ns: cython.longlong):
+        """Where the clock was set back, have what came before be due now, not as much later."""
+        if self._held and self._held[0][3] > now_ns + HOLD_MAX_NS:
+            self._held = [
+                (epoch, number, min(deadline, now_ns), min(arrived, now_ns), held)
+                for epoch, number, deadline, arrived, held in self._held
+            ]
+        self._heard_ns = min(self._heard_ns, now_ns)
+        self._start_ns = min(self._start_ns, now_ns)
 
     @cython.cfunc
     def _begin(self):

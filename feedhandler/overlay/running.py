@@ -124,12 +124,14 @@ class Loop:
     def _tick(self) -> bool:
         """Do what is due by time; return whether anything was."""
         now_ns, due = time.time_ns(), False
+        # The member's deadline is of the clock before it was set back.
+        set_back = now_ns < self.turned_ns
         self.turned_ns = now_ns
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
             self._output(receiver.release(now_ns), now_ns)
             due = True
-        if 0 < self.member.deadline_ns <= now_ns:
+        if set_back or 0 < self.member.deadline_ns <= now_ns:
             self.send(self.member.tick(now_ns))
             due = True
         return due

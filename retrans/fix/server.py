@@ -9,11 +9,15 @@ Wrong requests are ignored, without an answer, and counted by reason. Messages t
 longer holds are not answered, or are skipped by a GapFill, as set; numbers that the publisher left
 out are always skipped. A GapFill begins with the first number that it skips.
 
+A long answer is given in parts, one at each `tick`, in turns with the others: the server may run
+beside a publisher, which must not wait for it. What is for a client that reads slowly waits as a
+range, not as messages, until the owner says that it goes on (`resume`).
+
 Times are integer ns and arguments.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -29,6 +33,8 @@ WAITING_MAX = 10_000
 REQUEST_MESSAGES_MAX = 100_000
 #: Most answered ranges of a channel that are remembered.
 ANSWERED_MAX = 1024
+#: Most numbers that are answered at a time: some milliseconds' work.
+PART_NUMBERS = 1000
 #: Stands for all clients in place of one.
 ALL = -1
 
@@ -159,22 +165,38 @@ class ResendServer:
             timed = self.settings.answer == "timer"
             self.deadline_ns = now_ns + self.settings.timer_ns if timed else now_ns
 
-    def tick(self, now_ns: int) -> list[Answer]:
-        """Return the answers that are due."""
+    def tick(self, now_ns: int, behind: Container[int] = ()) -> list[Answer]:
+        """Return the answers that are due, as far as `PART_NUMBERS`; the rest is due at once.
+
+        None is for a client that is `behind`: its answers wait until `resume`.
+        """
         if now_ns < self.deadline_ns:
             return []
-        self.deadline_ns = NEVER
-        answers = []
-        while self._waiting:
+        answers, left, kept = [], PART_NUMBERS, []
+        while self._waiting and left:
             wanted = self._waiting.popleft()
-            messages = self._messages(self._channels[wanted.channel], wanted)
+            if wanted.client in behind:
+                kept.append(wanted)
+                continue
+            last = min(wanted.last, wanted.first + left - 1)
+            left -= last - wanted.first + 1
+            if last < wanted.last:
+                self._waiting.append(wanted._replace(first=last + 1))
+            messages = self._messages(self._channels[wanted.channel], wanted._replace(last=last))
             if messages:
                 self.counts["answers"] += 1
                 self.counts["messages"] += len(messages)
                 answers.append(Answer(wanted.channel, wanted.client, messages))
             else:
                 self.counts["not_held"] += 1
+        self.deadline_ns = now_ns if self._waiting else NEVER
+        self._waiting.extendleft(reversed(kept))
         return answers
+
+    def resume(self, now_ns: int) -> None:
+        """Let `tick` look again at what waits: a client is no longer behind."""
+        if self._waiting:
+            self.deadline_ns = min(self.deadline_ns, now_ns)
 
     def forget(self, client: int) -> None:
         """Drop the answers that wait for a client that is gone."""

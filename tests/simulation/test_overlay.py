@@ -17,6 +17,7 @@ import pytest
 from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.last_hop import BOUND_NS as LAST_HOP_BOUND_NS
 from feedhandler.overlay.members import Proxy, Receiver, Sender
+from feedhandler.overlay.release import HOLD_MAX_NS
 from feedhandler.overlay.topology import Address, make_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, encode, read
@@ -225,6 +226,8 @@ class World(TreeWorld):
     def step(self, name: str, by: int) -> None:
         """A member's clock is set."""
         self.off[name] += by
+        if abs(by) > HOLD_MAX_NS:
+            self.set_far.add(name)
 
 
 def play(seed: int) -> World:

@@ -7,8 +7,10 @@ import errno
 import json
 import random
 import socket
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -630,3 +632,63 @@ async def test_an_error_over_an_answer_is_reported_and_ends_no_connection() -> N
     server.close()
     assert taken == answers
     assert [type(each) for each in reported] == [Killed]
+
+
+def test_what_a_publisher_does_not_send_for_want_of_a_key_is_counted_while_it_runs() -> None:
+    publisher = Publisher(channels(), ["c1"])
+    publisher._counts["answers_dropped"] += 0
+    output: Any = SimpleNamespace(
+        sender=SimpleNamespace(counts=Counter()), lines=None, answers_sealer=None,
+        sealer=SimpleNamespace(counts=Counter(no_key=2)),
+    )  # fmt: skip
+    publisher._outputs["c1"] = output
+    assert dict(publisher.counts) == {"no_key": 2}
+
+
+def vanished_ms(sock: socket.socket) -> int:
+    """After what time without a sign of the other host a connection ends; 0: where it is idle,
+    never."""
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+        return 0
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+
+async def test_both_ends_notice_that_the_other_host_has_vanished() -> None:
+    known, sink = channels(), Sink()
+    async with (
+        Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
+        Receiver(known, [], receiving(), sink.receive) as receiver,
+        asyncio.timeout(SECONDS),
+    ):
+        (service,), (link,) = publisher._services.values(), receiver._links.values()
+        while not (service._clients and link._writer):
+            await asyncio.sleep(0)
+        (client,) = service._clients.values()
+        for transport in (client._transport, link._writer.transport):
+            sock = transport.get_extra_info("socket")
+            assert vanished_ms(sock) == 1000 * resend_service.VANISHED_SECONDS
+
+
+async def test_a_host_that_does_not_answer_is_connected_to_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect, tries, connected = asyncio.open_connection, [0], asyncio.Event()
+
+    async def second_only(*address: Any) -> Any:
+        tries[0] += 1
+        if tries[0] == 1:
+            await asyncio.Event().wait()
+        return await connect(*address)
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+
+    monkeypatch.setattr(receiver_module, "CONNECT_SECONDS", 0.01)
+    monkeypatch.setattr(receiver_module.asyncio, "open_connection", second_only)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    link = receiver_module._Link(f"{host}:{port}", lambda message: None)
+    async with asyncio.timeout(SECONDS):
+        await connected.wait()
+    await link.close()
+    server.close()

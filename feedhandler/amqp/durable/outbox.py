@@ -7,11 +7,12 @@ queue's id and the item's number as its stamp, so that it is put there once howe
 repeated; then the item ends.
 
 Those for one queue go in order. A queue that takes nothing now, or has stopped, is tried again a
-little later, and delays no other: each has as many on their way as it may.
+little later, and delays no other: each has its own share of messages on their way, and of bytes
+that wait.
 """
 
 import functools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Messages that are on their way to another queue at a time.
 IN_FLIGHT_MAX = 64
-#: Bytes of messages that may wait in one queue where a transaction adds more, with what each costs
-#: beside its message.
+#: Bytes of messages that may wait for another queue where a transaction adds more, with what each
+#: costs beside its message.
 OUTBOX_BYTES_MAX = 16 << 20
 ENTRY_BYTES = 256
 #: Prefix of a queue's producer id when it sends to others.
@@ -37,10 +38,14 @@ SENDER = OWN + b"queue:"
 
 @dataclass(slots=True)
 class _Target:
-    """The entries for one queue, in order: those that wait, and those on their way to it."""
+    """The entries for one queue, in order: those that wait, and those on their way to it.
+
+    `kept_bytes`: what they all cost.
+    """
 
     waiting: deque[tuple[int, OutboxEntry]] = field(default_factory=deque)
     out: dict[int, OutboxEntry] = field(default_factory=dict)
+    kept_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.out)
@@ -69,24 +74,36 @@ class Outbox:
         self._sender = SENDER + queue.store.engine.queue_id
         self._targets: dict[str, _Target] = {}
         self._asked = False
-        self.kept_bytes = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._targets.values()))
 
-    def fault(self, contents: Iterable[bytes]) -> str:
-        """Return why these may not be sent, too; "" where they may."""
-        more_bytes = sum(len(content) + ENTRY_BYTES for content in contents)
-        if not more_bytes or self.kept_bytes + more_bytes <= OUTBOX_BYTES_MAX:
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(target.kept_bytes for target in self._targets.values())
+
+    def fault(self, messages: Iterable[tuple[str, bytes]]) -> str:
+        """Return why these (queue, message) may not be sent, too; "" where they may."""
+        more_bytes: Counter[str] = Counter()
+        for name, message in messages:
+            more_bytes[name] += _cost(message)
+        full = [name for name, more in more_bytes.items() if self._is_full(name, more)]
+        if not full:
             return ""
-        names = ", ".join(name for name, each in self._targets.items() if each.waiting) or "others"
-        return f"too much waits in queue {self._queue.name} to be sent to {names}"
+        return f"too much waits in queue {self._queue.name} to be sent to {', '.join(full)}"
+
+    def _is_full(self, name: str, more_bytes: int) -> bool:
+        target = self._targets.get(name)
+        kept_bytes = target.kept_bytes if target is not None else 0
+        return kept_bytes + more_bytes > OUTBOX_BYTES_MAX
 
     def add(self, entries: Iterable[tuple[int, OutboxEntry]]) -> None:
         """Add entries that are durable here, in the order of their numbers."""
         for number, entry in entries:
-            self._targets.setdefault(entry.queue, _Target()).waiting.append((number, entry))
-            self.kept_bytes += len(entry.message) + ENTRY_BYTES
+            target = self._targets.setdefault(entry.queue, _Target())
+            target.waiting.append((number, entry))
+            target.kept_bytes += _cost(entry.message)
 
     def send(self) -> None:
         """Send to the other queues as much as they take now."""
@@ -111,7 +128,7 @@ class Outbox:
                 content = with_reason(content, self._queue.name, entry.reason)
             if len(content) > queue.room_bytes:
                 target.waiting.popleft()
-                self._cancel(number, entry, len(content))
+                self._cancel(target, number, entry, len(content))
                 continue
             stamp = Stamp(self._sender, 0, number, skips=True)
             target.out[number] = entry
@@ -123,22 +140,22 @@ class Outbox:
             target.waiting.popleft()
         return True
 
-    def _cancel(self, number: int, entry: OutboxEntry, size: int) -> None:
+    def _cancel(self, target: _Target, number: int, entry: OutboxEntry, size: int) -> None:
         """End an entry that no block of the other queue can hold: that queue would stop at it."""
         queue = self._queue
         queue.counts[QueueCounter.DEAD] += 1
         text = f"queue {queue.name}: {size} bytes are too many for queue {entry.queue}: cancelled"
         log_event("queue_dead", text, queue=queue.name)
-        self._over(number, entry._replace(reason=""))
+        self._over(target, number, entry._replace(reason=""))
 
     def _arrived(self, target: _Target, number: int) -> None:
         """End an entry that is durable where it was sent, unless it has been taken back."""
         entry = target.out.pop(number, None)
         if entry is not None:
-            self._over(number, entry)
+            self._over(target, number, entry)
 
-    def _over(self, number: int, entry: OutboxEntry) -> None:
-        self.kept_bytes -= len(entry.message) + ENTRY_BYTES
+    def _over(self, target: _Target, number: int, entry: OutboxEntry) -> None:
+        target.kept_bytes -= _cost(entry.message)
         if not self._queue.fault:
             self._ended(number, entry)
             if not self._asked:
@@ -148,3 +165,7 @@ class Outbox:
     def _send_on(self) -> None:
         self._asked = False
         self.send()
+
+
+def _cost(message: bytes) -> int:
+    return len(message) + ENTRY_BYTES

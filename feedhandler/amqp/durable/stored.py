@@ -255,7 +255,7 @@ class StoredQueue(abc.ABC):
         """
         if self.store.engine.waiting_bytes > OVERFULL * self.config.waiting_bytes_max:
             return f"too much waits for the disk in queue {self.name}"
-        return outbox.fault(content for _, content in work.sent)
+        return outbox.fault(work.sent)
 
     def _format_fault(self) -> str:
         """Return why this queue has no transactions; "" where it has."""

@@ -327,7 +327,9 @@ class KeptConnection(abc.ABC):
                 self._end(error)
                 return
             tries += 1
-            _log.info("%s: %s: connecting again", self._identity.endpoint.shown, error)
+            # Who waits for the node is told so once, for each time that it is lost.
+            level = logging.WARNING if tries == 1 else logging.INFO
+            _log.log(level, "%s: %s: connecting again", self._identity.endpoint.shown, error)
             await asyncio.sleep(self._backoff.delay_ns(tries) / 1e9)
             try:
                 await self._attach()

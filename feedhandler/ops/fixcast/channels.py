@@ -18,7 +18,7 @@ from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import SOH, Cutter
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
-from feedhandler.fixcast.receiving import described
+from feedhandler.fixcast.receiving import ChannelReceiver, described
 from feedhandler.fixcast.reception import Deliver, Lost
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.terminal.console import (
@@ -36,6 +36,23 @@ from feedhandler.terminal.outputs import refuse_filled, refuse_input
 
 #: Messages of a capture that are published together.
 _CAPTURED_TOGETHER = 200
+#: What a receiver drops of all channels, by the name of its count: the words for it, and a hint.
+_DROPPED = {
+    "answers_in_clear": ("answers in clear that were not read", "is it the right server?"),
+    "foreign_sources": (
+        "datagrams from sources that the definition does not name", "compare the lines' source"
+    ),
+}  # fmt: skip
+#: What to do where datagrams were not sent, by reason.
+_UNSENT = {
+    "answers_dropped": "receivers ask for more than the rate allows",
+    "dropped": "the channel is full: raise the rate",
+    "no_key": "no key is valid now: feedhandler fixcast keys list",
+    "EAGAIN": "an interface takes nothing: see its link",
+    "ENETUNREACH": "see the interface's route: ip route",
+}
+#: Interval at which a publisher's counts are looked at.
+NOTICE_SECONDS = 1.0
 _SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
 
 
@@ -87,11 +104,15 @@ def _publish(
             Publisher(channels, ids, settings) as publisher,
             requests_answered(publisher, address, settings.channel_tag),
         ):
-            with host_faults():
-                async for given in _messages(file, messages, stop):
-                    for to, run in _runs(channels, given, channel, content):
-                        await publisher.publish_many(to, run)
-                        published[to] += len(run)
+            noticing = asyncio.create_task(_notice_unsent(publisher))
+            try:
+                with host_faults():
+                    async for given in _messages(file, messages, stop):
+                        for to, run in _runs(channels, given, channel, content):
+                            await publisher.publish_many(to, run)
+                            published[to] += len(run)
+            finally:
+                noticing.cancel()
         for id, count in sorted(published.items()):
             print(f"channel {id}: {count:,} messages")
         for name, count in publisher.counts.items():
@@ -101,6 +122,16 @@ def _publish(
         return ExitCode.INTERRUPTED if cut_short else ExitCode.OK
 
     return run_async(main)
+
+
+async def _notice_unsent(publisher: Publisher) -> None:
+    """Complain of datagrams that were not sent, once for each reason, as soon as there are any."""
+    said: set[str] = set()
+    while True:
+        for name in sorted(publisher.counts.keys() - said):
+            said.add(name)
+            complain(f"datagrams were not sent: {name}", _UNSENT.get(name, ""))
+        await asyncio.sleep(NOTICE_SECONDS)
 
 
 def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
@@ -248,6 +279,8 @@ def _receive(
                 elif isinstance(event, Stated):
                     seen["states"] += 1
                 _show(channel, event, as_json, file is not None)
+            if file is not None:
+                file.flush()  # a reader wants it now
 
         def notice(channel: str, what: dict[str, object]) -> None:
             seen[str(what["event"])] += 1
@@ -259,8 +292,6 @@ def _receive(
             await stop.wait()
         if gone:
             raise gone[0]
-        if file is not None:
-            file.flush()
         shut = _drops(receiver, as_json)
         states = f", {seen['states']:,} states" if seen["states"] else ""
         print(f"{seen['messages']:,} messages, {seen['lost']:,} lost{states}", file=sys.stderr)
@@ -296,27 +327,39 @@ def _notice(channel: str, what: dict[str, object], as_json: bool) -> None:
 
 
 def _drops(receiver: Receiver, as_json: bool) -> bool:
-    """Print the drops of sealed channels, by reason; return whether nothing of one was opened."""
+    """Print what was dropped, by reason; return whether nothing of a sealed channel was opened."""
     shut = False
-    if clear := receiver.counts["answers_in_clear"]:
+    for name, (what, hint) in _DROPPED.items():
+        if not (count := receiver.counts[name]):
+            continue
         if as_json:
-            print_json({"event": "dropped", "reasons": {"answers_in_clear": clear}})
+            print_json({"event": "dropped", "reasons": {name: count}})
         else:
-            complain(f"answers in clear that were not read: {clear:,}", "is it the right server?")
-    for id, opener in receiver.openers.items():
-        drops = dict(sorted(opener.drops.items()))
-        if drops and as_json:
-            print_json({"channel": id, "event": "dropped", "reasons": drops})
-        elif drops:
-            reasons = ", ".join(f"{name} {count:,}" for name, count in drops.items())
-            complain(f"channel {id}: datagrams dropped: {reasons}")
-        if drops and not opener.opened:
+            complain(f"{what}: {count:,}", hint)
+    for id, channel in receiver.receivers.items():
+        drops = _dropped(channel)
+        opener = receiver.openers.get(id)
+        sealed = opener.drops if opener is not None else Counter[str]()
+        reasons = dict(sorted((drops + sealed).items()))
+        if reasons and as_json:
+            print_json({"channel": id, "event": "dropped", "reasons": reasons})
+        elif reasons:
+            shown = ", ".join(f"{name} {count:,}" for name, count in reasons.items())
+            complain(f"channel {id}: dropped: {shown}")
+        if opener is not None and sealed and not opener.opened:
             shut = True
             complain(
                 f"channel {id}: no datagram could be read with these keys",
                 "fetch the channel's keys; compare the clocks",
             )
     return shut
+
+
+def _dropped(channel: ChannelReceiver) -> Counter[str]:
+    """Count what a channel brought and was not read, by reason, beside seals."""
+    drops = Counter({name: channel.reception.counts[name] for name in ("older_epoch", "wrong")})
+    wrong = {name: count for name, count in channel.counts.items() if name.startswith("wrong_")}
+    return drops + Counter(wrong)
 
 
 def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:

@@ -40,6 +40,8 @@ from feedhandler.terminal.console import (
 
 #: A sender with a rate catches up with this much delay.
 CATCH_UP_NS = 100_000_000
+#: Upper limit on a line that is read; those beyond `PAYLOAD_MAX` are passed over.
+LINE_BYTES_MAX = 1 << 20
 
 
 class Signals:
@@ -231,10 +233,12 @@ def send(running: Running, sending: Sending) -> int:
         controller=lambda: HoldController(sending.fair) if sending.fair else None,
     )  # fmt: skip
     with (
-        _messages(sending) as (file, lines),
+        _messages(sending, signals) as (file, lines),
         opened(member, me) as loop,
         _observed(running, me, loop),
     ):
+        # From now on it says ten times a second at least that it is there.
+        loop.send(member.tick(time.time_ns()))
         _send_all(member, loop, file, lines, sending.rate, signals)
         # The end of the stream goes down the tree, twice, for a datagram may be lost.
         for _ in range(2):
@@ -270,6 +274,8 @@ def _send_all(
             if lines:
                 ended = not payload
                 waiting += payload
+                if len(waiting) > LINE_BYTES_MAX and b"\n" not in payload:
+                    raise UsageError(f"a line has more than {LINE_BYTES_MAX:,} bytes", "give lines")
                 continue
         if rate:  # time without input is not caught up in a burst
             began_ns += max(-early_ns - CATCH_UP_NS, 0)
@@ -281,12 +287,17 @@ def _send_all(
 
 
 @contextlib.contextmanager
-def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
-    """Yield the file or socket that messages come from, and whether they are lines."""
+def _messages(sending: Sending, signals: Signals) -> Iterator[tuple[Any, bool]]:
+    """Yield the file or socket that messages come from, and whether they are lines.
+
+    Raises `KeyboardInterrupt` where a signal comes before the file is open.
+    """
     if sending.messages is not None:
         with contextlib.ExitStack() as stack:
             # A named pipe opens once it has a writer: a flag would end nothing until then.
             with signal_handlers(interrupt):
+                if signals.stopped:  # just before
+                    raise KeyboardInterrupt
                 file = stack.enter_context(reading(sending.messages, "a line is a message"))
             yield file, True
         return

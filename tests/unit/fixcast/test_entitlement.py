@@ -2,12 +2,13 @@
 
 import itertools
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.encode import encode
-from feedhandler.fixcast import entitlement
+from feedhandler.fixcast import entitlement, entitlement_service
 from feedhandler.fixcast import entitlement_messages as messages
 from feedhandler.fixcast.entitlement import (
     CLIENT_MESSAGE_BYTES_MAX,
@@ -431,3 +432,28 @@ def test_keys_that_are_gone_are_forgotten_where_many_were_given(
         wired.do(wired.server.tick(wired.now_ns))
         ring.expire(wired.now_ns)
     assert wired.keys(id) == [(CHANNEL, number) for number in range(1, 8)]
+
+
+@pytest.mark.parametrize("by_ns", [3_600 * SECOND, -3_600 * SECOND], ids=["forward", "back"])
+def test_a_clock_that_is_set_ends_no_session(by_ns: int) -> None:
+    wired = Wired()
+    id = wired.connect("ann")
+    wired.until(START + 3 * SECOND)
+    wired.now_ns += by_ns
+    wired.server.clock_set(by_ns)
+    wired.clients[id].clock_set(by_ns)
+    wired.until(wired.now_ns + 100 * SECOND)
+    assert wired.closed == set()
+    assert LoggedOut not in map(type, wired.events[id])
+
+
+def test_a_wall_clock_that_was_set_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_ns, steady_ns, sets = [START], [0], []
+    clocks = SimpleNamespace(time_ns=lambda: wall_ns[0], monotonic_ns=lambda: steady_ns[0])
+    monkeypatch.setattr(entitlement_service, "time", clocks)
+    clock = entitlement_service.WallClock(sets.append)
+    for passed_ns, set_ns in ((5, 0), (5, SECOND), (1, 3_600 * SECOND), (9, -7_200 * SECOND)):
+        wall_ns[0] += passed_ns + set_ns
+        steady_ns[0] += passed_ns
+        assert clock.now_ns() == wall_ns[0]
+    assert sets == [3_601 * SECOND, -7_200 * SECOND]

@@ -181,6 +181,17 @@ def test_a_lost_logout_is_silence() -> None:
     assert channel.hear(app(4)) == [Deliver(4, b"m4"), Active()]
 
 
+def test_a_channel_that_brings_an_older_epoch_only_is_silent() -> None:
+    channel = Channel(silence_ns=2 * SECOND)
+    channel.hear(app(1, epoch=5))
+    events: list[Event] = []
+    for number in range(1, 5):
+        events += channel.wait(SECOND) + channel.hear(app(number, epoch=4), fill(3, 3))
+    assert events == [Silent()]
+    counts = channel.reception.counts
+    assert (counts["older_epoch"], counts["wrong"]) == (4, 4)
+
+
 def test_a_logout_ends_the_session_and_tells_the_last_number() -> None:
     channel = joined(gap_wait_ns=0)
     assert channel.hear(says(Kind.LOGOUT, 6)) == [Ended(6), Missing(4, 5)]
@@ -363,6 +374,23 @@ def test_a_new_epoch_is_recognised_by_heartbeats() -> None:
     assert numbers(channel.hear(app(1, "n1"))) == [1]
 
 
+def test_a_new_epoch_is_recognised_by_messages_that_are_far_between() -> None:
+    channel = joined(epoch_wait_ns=SECOND, silence_ns=5 * SECOND)
+    events: list[Event] = []
+    for number in (1, 2, 3):
+        events += channel.wait(2 * SECOND)
+        events += channel.hear(app(number, f"n{number}"))
+    assert events == [NewEpoch(0, False), *(Deliver(n, b"n%d" % n) for n in (1, 2, 3))]
+
+
+def test_stray_messages_that_are_far_between_are_no_epoch() -> None:
+    channel = joined(epoch_wait_ns=SECOND, silence_ns=SECOND)
+    for number in (1, 2, 3):
+        channel.wait(2 * SECOND)
+        assert channel.hear(app(number, f"n{number}")) in ([], [Active()])
+    assert not channel.reception.counts["epochs"]
+
+
 def test_while_the_old_epoch_is_heard_there_is_no_new_one() -> None:
     channel = Channel(epoch_wait_ns=SECOND)
     for number in range(1, 101):
@@ -405,6 +433,28 @@ def test_a_receiver_that_stops_gives_up_what_is_missing() -> None:
     assert channel.reception.finish() == [Lost(4, 5), Deliver(6, b"m6")]
     assert channel.reception.missing == []
     assert channel.reception.deadline_ns < NEVER
+
+
+def test_a_receiver_that_stops_delivers_an_epoch_that_it_had_still_to_recognise() -> None:
+    channel = Channel(gap_wait_ns=20 * MS)
+    channel.hear(*(app(number) for number in range(1, 10)))
+    channel.wait(20 * MS)
+    assert channel.hear(app(1, "n1"), app(2, "n2"), app(4, "n4"), app(5, "n5")) == []
+    delivered = [Deliver(1, b"n1"), Deliver(2, b"n2"), Lost(3, 3), Deliver(4, b"n4")]
+    events = channel.reception.finish()
+    assert events == [NewEpoch(0, False), *delivered, Deliver(5, b"n5")]
+    assert channel.reception.finish() == []
+
+
+@pytest.mark.parametrize(("wait_ns", "count"), [(19 * MS, 3), (20 * MS, 2)], ids=["soon", "few"])
+def test_a_receiver_that_stops_takes_no_late_or_stray_messages_for_an_epoch(
+    wait_ns: int, count: int
+) -> None:
+    channel = Channel(gap_wait_ns=20 * MS)
+    channel.hear(app(9))
+    channel.wait(wait_ns)
+    channel.hear(*(app(number) for number in range(1, count + 1)), line=B)
+    assert channel.reception.finish() == []
 
 
 def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,3 +504,24 @@ def test_a_gap_fill_of_this_epoch_may_skip_any_number() -> None:
     ]
     assert channel.hear(skipped, app(FAR, epoch=5), line=B) == []
     assert channel.reception.counts["lost"] == 0
+
+
+@pytest.mark.parametrize("first", [fill(5, 1 << 63), app(5000), says(Kind.HEARTBEAT, 5000)])
+def test_an_epoch_that_is_stated_after_messages_that_state_none_is_recognised(
+    first: Message,
+) -> None:
+    channel = Channel(epoch_wait_ns=SECOND, recovery_wait_ns=0)
+    channel.hear(first)
+    begun = [app(number, epoch=7) for number in (1, 2, 3)]
+    assert channel.hear(*begun) == []
+    delivered = [Deliver(each.number, each.body) for each in begun]
+    assert channel.wait(SECOND) == [NewEpoch(7, False), *delivered]
+    assert numbers(channel.hear(app(4, epoch=7))) == [4]
+    assert channel.hear(*begun) == []
+
+
+def test_messages_that_state_an_epoch_may_go_on_after_some_that_state_none() -> None:
+    channel = joined()
+    assert numbers(channel.hear(app(4, epoch=7), app(5, epoch=7))) == [4, 5]
+    assert channel.reception.epoch == 7
+    assert channel.hear(app(1, "n1", epoch=8))[0] == NewEpoch(8, False)

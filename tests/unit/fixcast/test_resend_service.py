@@ -1,39 +1,25 @@
-"""A client of a resend server that reads slowly, or not at all: its connection without sockets."""
+"""Clients of a resend service that read slowly, or not at all: connections without sockets."""
 
 import asyncio
-from collections import Counter
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from feedhandler.fixcast import resend_service
-from feedhandler.fixcast.resend_service import _Client
-from tests.support.fix_messages import sealed
+from feedhandler.fixcast.resend_service import ResendService, _Client
+from feedhandler.retrans.fix import server as module
+from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
+from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
+from feedhandler.retrans.store import PacketStore
 
 PATIENCE_S = 60.0
-#: An answer of 20 MB, and requests for two.
-ANSWER = [bytes([number]) * 100_000 for number in range(200)]
-REQUESTS = sealed(b"35=2|34=1|7=1|16=9|") + sealed(b"35=2|34=2|7=10|16=19|")
+FORM = RequestFormat()
+#: 20 MB, of which two requests each want a half.
+MESSAGES = [bytes([number]) * 100_000 for number in range(200)]
+REQUESTS = [FORM.encode(ResendRequest("c", *numbers)) for numbers in ((1, 100), (101, 200))]
 HIGH_BYTES = 64 << 10
-
-
-class Service:
-    """It answers each request with `ANSWER`."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.requests: list[bytes] = []
-
-    def enter(self, client: _Client) -> int:
-        self.client = client
-        return 0
-
-    def leave(self, _id: int) -> None:
-        pass
-
-    def receive(self, message: bytes, _id: int) -> None:
-        self.requests.append(message)
-        self.client.write(ANSWER)
+PART = 10
 
 
 class Transport:
@@ -42,18 +28,18 @@ class Transport:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.unread = bytearray()
-        self.most = 0
-        self.reading, self.aborted = True, asyncio.Event()
+        self.reading, self.aborted, self.written = True, asyncio.Event(), asyncio.Event()
 
     def write(self, data: bytes) -> None:
         self.unread += data
-        self.most = max(self.most, len(self.unread))
+        self.written.set()
         if len(self.unread) > HIGH_BYTES and self.reading:
             self.client.pause_writing()
 
     def read(self) -> bytes:
         data = bytes(self.unread)
         self.unread.clear()
+        self.written.clear()
         if not self.reading:
             self.client.resume_writing()
         return data
@@ -68,40 +54,73 @@ class Transport:
         return self.aborted.is_set()
 
     def get_extra_info(self, _name: str) -> Any:
-        return None
+        return Mock()
 
     def abort(self) -> None:
         self.aborted.set()
 
 
-def connected() -> tuple[Service, Transport]:
-    service: Any = Service()
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> ResendService:
+    monkeypatch.setattr(module, "PART_NUMBERS", PART)
+    store = PacketStore(1 << 25)
+    for number, text in enumerate(MESSAGES, 1):
+        store.append(number, number + 1, text, 0, len(text))
+    server = ResendServer(ResendSettings(route="tcp"))
+    server.add("c", ServedChannel(store, lambda _first, _next: b"", lambda data: data))
+    return ResendService(server, FORM, lambda _answer: None)
+
+
+def connected(service: ResendService) -> Transport:
     client = _Client(service)
     transport: Any = Transport(client)
     client.connection_made(transport)
-    client.data_received(REQUESTS)
-    return service, transport
+    return transport
 
 
-async def test_a_client_that_reads_slowly_gets_answers_of_any_length() -> None:
-    service, transport = connected()
-    assert not transport.reading
-    assert len(service.requests) == 1, "the second waits until the first is answered"
-    got = bytearray()
-    while data := transport.read():
-        got += data
-    assert got == b"".join(ANSWER) * 2
-    assert len(service.requests) == 2
+async def taken(transport: Transport, size: int) -> tuple[bytes, int]:
+    """Read so much; return it, and how many messages were made ahead of the client at most."""
+    got, ahead = bytearray(), 0
+    async with asyncio.timeout(PATIENCE_S):
+        while len(got) < size:
+            await transport.written.wait()
+            ahead = max(ahead, len(transport.client._unsent))
+            got += transport.read()
+    return bytes(got), ahead
+
+
+async def test_a_client_that_reads_slowly_gets_answers_of_any_length(
+    service: ResendService,
+) -> None:
+    transport = connected(service)
+    transport.client.data_received(b"".join(REQUESTS))
+    got, ahead = await taken(transport, 20_000_000)
+    assert sorted(got[at : at + 100_000] for at in range(0, len(got), 100_000)) == MESSAGES
+    assert ahead <= PART
     assert transport.reading
     assert not transport.aborted.is_set()
-    assert transport.most < 4 * HIGH_BYTES
+
+
+async def test_a_client_that_is_behind_does_not_hold_up_another(service: ResendService) -> None:
+    slow, other = connected(service), connected(service)
+    slow.client.data_received(REQUESTS[0])
+    async with asyncio.timeout(PATIENCE_S):
+        await slow.written.wait()
+    assert not slow.reading
+    other.client.data_received(REQUESTS[1])
+    got, _ = await taken(other, 10_000_000)
+    assert got == b"".join(MESSAGES[100:])
+    assert len(slow.client._unsent) <= PART
+    got, _ = await taken(slow, 10_000_000)
+    assert got == b"".join(MESSAGES[:100])
 
 
 async def test_a_client_that_reads_nothing_any_more_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, service: ResendService
 ) -> None:
     monkeypatch.setattr(resend_service, "UNREAD_SECONDS", 0.0)
-    service, transport = connected()
+    transport = connected(service)
+    transport.client.data_received(REQUESTS[0])
     async with asyncio.timeout(PATIENCE_S):
         await transport.aborted.wait()
-    assert service.counts == {"unread": 1}
+    assert service.counts == {"connections": 1, "unread": 1}

@@ -3,10 +3,13 @@
 import contextlib
 import dataclasses
 import random
+import socket
+from types import SimpleNamespace
 
 import pytest
 
 from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.overlay import running
 from feedhandler.overlay.admission import FRESH_NS
 from feedhandler.overlay.clocks import AGREEING, OffsetEstimator, Sample, sample_of
 from feedhandler.overlay.deduplication import Deduplicator, Verdict
@@ -20,7 +23,7 @@ from feedhandler.overlay.delays import (
     decode_report,
 )
 from feedhandler.overlay.fairness import LADDER, HoldController
-from feedhandler.overlay.members import HEARTBEAT_NS, Proxy, Receiver, Sender
+from feedhandler.overlay.members import HEARTBEAT_NS, PROBE_NS, Proxy, Receiver, Sender
 from feedhandler.overlay.release import HELD_MAX, Deliver, Gap, Release, Restart
 from feedhandler.overlay.topology import Member, make_topology
 from feedhandler.overlay.topology_file import parse_topology, topology_text
@@ -520,8 +523,10 @@ def test_a_report_of_an_interval_that_is_still_to_end_does_not_end_the_others(ah
     reported(sender, 500, present + ahead, number=1)
     assert sender.counts["content"] == 2
     assert sender.hold_ns == 0
+    assert sender.reports.apart == {"proxy-0-0", "proxy-0-1"}, "their clocks are off, or the own"
     reported(sender, 90, present - 1, number=2)
     assert sender.hold_ns == 90
+    assert sender.reports.apart == set()
 
 
 def test_before_the_first_report_and_without_deadlines_nothing_is_held() -> None:
@@ -579,6 +584,23 @@ def test_the_senders_time_goes_down_the_tree() -> None:
     odd = b"\xff" * 8 + (b"\0" * 8) * 2
     two.receive(sealed(Kind.ANSWER, odd, one.me.key, 9), one.me.address, NOW)
     assert two.counts["number"] + two.counts["content"] == 1
+
+
+@pytest.mark.parametrize("name", ["proxy-0-0", "receiver-0"])
+def test_a_clock_that_is_set_back_stops_no_probes(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = Proxy if name.startswith("proxy") else Receiver
+    one, now_ns, sent = kind(TOPOLOGY, name, NOW, follows_clock=True), [NOW], [0]
+    monkeypatch.setattr(running, "time", SimpleNamespace(time_ns=lambda: now_ns[0]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        loop = running.Loop(one, sock)
+        loop.send = lambda sends: sent.append(len(sends))  # type: ignore[method-assign]
+        loop.send(one.tick(NOW))
+        for now_ns[0] in (NOW + 1, NOW - 3_600 * S, NOW - 3_600 * S + 1):
+            loop._tick()
+    assert sent == [0, 1, 1]
+    assert one.deadline_ns == NOW - 3_600 * S + PROBE_NS
 
 
 def test_what_is_due_at_once_is_released_where_the_senders_clock_is_ahead() -> None:

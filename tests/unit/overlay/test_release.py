@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.overlay.release import WAIT_MAX_NS, Deliver, Gap, Release, Restart
+from feedhandler.overlay.release import HOLD_MAX_NS, WAIT_MAX_NS, Deliver, Gap, Release, Restart
 from feedhandler.overlay.releasing import release_all, soonest
 from feedhandler.overlay.wire import Head, Kind
 
@@ -34,10 +34,12 @@ def test_the_compiled_one_releases_what_its_twin_does(seed: int) -> None:
     for _ in range(60):
         waits = rng.choice([0, 5]), rng.choice([0, 7, HUGE]), rng.choice([0, 5])
         pair = Release(*waits), TWIN.Release(*waits)
-        epoch, number, now = 1, rng.choice([1, 1, 50, (1 << 64) - 40]), 10
+        epoch, number, now = 1, rng.choice([1, 1, 50, (1 << 64) - 40]), 1 << 40
         waiting: list[Head] = []
         for _ in range(120):
             now += rng.choice([0, 1, 4])
+            if rng.random() < 0.02:  # the clock is set
+                now += rng.choice([-2, -1, 1]) * HOLD_MAX_NS
             number += rng.choice([0, 1, 1, 1, 3])
             if rng.random() < 0.02:
                 epoch, number = epoch + 1, 1
@@ -103,9 +105,27 @@ def test_a_heartbeat_of_the_quicker_tree_does_not_shut_out_what_the_other_brings
 def test_times_and_waits_that_are_too_large_are_bounded() -> None:
     release = Release(HUGE, 1 << 70, 1 << 70)
     assert (release.gap_wait_ns, release.extra_hold_ns) == (WAIT_MAX_NS, WAIT_MAX_NS)
-    release.put(head_of(2, HUGE, sent_ns=HUGE), b"", 1)
+    release.put(head_of(2, HUGE, sent_ns=HUGE), b"", 1 << 62)
     assert release.release(1 << 62) == []
     assert [each.id for each in release.release(HUGE) if isinstance(each, Deliver)] == [2]
+
+
+def test_a_clock_that_is_behind_holds_nothing_for_longer_than_a_deadline_may_be_ahead() -> None:
+    release, hour_ns = Release(5), 3_600 * 10**9
+    release.put(head_of(1, hour_ns + 20, sent_ns=hour_ns), b"", 10)
+    assert release.deadline_ns == 10 + HOLD_MAX_NS
+
+
+def test_what_came_before_the_clock_was_set_back_is_due_and_shuts_out_nothing() -> None:
+    release, hour_ns = Release(5), 3_600 * 10**9
+    release.put(head_of(1, hour_ns), b"", hour_ns - 10)
+    release.put(head_of(3, hour_ns), b"", hour_ns - 10)
+    release.heard(1, 4, hour_ns - 10)
+    release.put(head_of(5, 30), b"", 10)
+    events = [each for now in (10, 15, 35) for each in release.release(now)]
+    assert [each.id if isinstance(each, Deliver) else each for each in events] == [
+        1, Gap(1, 2, 2), 3, Gap(1, 4, 4), 5,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -121,7 +141,7 @@ def test_many_receivers_are_asked_at_once_each_by_its_own_stamp(compiled: bool) 
     later_ns = began_ns + 3_600 * 10**9
     for index, each in enumerate(holdings):
         each.put(head_of(1, began_ns - index, sent_ns=1), bytes([index]), began_ns)
-        each.put(head_of(2, later_ns - index, sent_ns=later_ns), b"", 1)
+        each.put(head_of(2, later_ns - index, sent_ns=later_ns), b"", later_ns - 500)
     assert first_of(holdings) == 1 + 1_000_000_000  # as far ahead as a deadline may be
     found = all_of(holdings)
     stamps = [stamp for stamp, _ in found]

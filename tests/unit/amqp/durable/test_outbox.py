@@ -113,10 +113,11 @@ def test_a_queue_that_is_full_is_tried_again_and_named_where_too_much_waits() ->
     rig.settle("quick")
     rig.settle("full")
     more = OUTBOX_BYTES_MAX - rig.outbox.kept_bytes - ENTRY_BYTES
-    assert rig.outbox.fault([bytes(more)]) == ""
-    assert rig.outbox.fault([bytes(more + 1)]) == (
-        "too much waits in queue home to be sent to full"
-    )
+    assert rig.outbox.fault([("full", bytes(more))]) == ""
+    too_much = [("quick", b"x"), ("full", bytes(more + 1))]
+    assert rig.outbox.fault(too_much) == "too much waits in queue home to be sent to full"
+    # What waits for it takes no room from what is for others.
+    assert rig.outbox.fault([("quick", bytes(OUTBOX_BYTES_MAX - ENTRY_BYTES))]) == ""
     full.room = MANY
     rig.retry()
     rig.settle("full")

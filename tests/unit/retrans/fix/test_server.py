@@ -164,6 +164,40 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(channel.answered) == 2
 
 
+def test_a_long_answer_is_given_in_parts_and_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PART_NUMBERS", 3)
+    made = server(route="tcp")
+    parts = [ask(made, 1, 7, client=1)]
+    made.request(ResendRequest("c", 9, 9), 2, 0)
+    while made.deadline_ns != NEVER:
+        parts.append(made.tick(made.deadline_ns))
+    assert [[(each.client, *each.messages) for each in part] for part in parts] == [
+        [(1, b"m1", b"m2", b"m3")],
+        [(1, b"m4", b"m5", b"m6")],
+        [(2, b"m9"), (1, b"m7")],
+    ]
+
+
+def test_what_is_for_a_client_that_is_behind_waits_until_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PART_NUMBERS", 3)
+    made = server(route="tcp")
+    for begin, end, client in ((1, 4, 1), (5, 6, 2), (7, 7, 1), (8, 9, 2)):
+        made.request(ResendRequest("c", begin, end), client, 0)
+    assert texts(made.tick(0, {1})) == [b"m5", b"m6", b"m8"]
+    assert texts(made.tick(0, {1})) == [b"m9"]
+    assert made.deadline_ns == NEVER
+    assert made.tick(5 * MS) == []
+    made.resume(6 * MS)
+    assert texts(made.tick(made.deadline_ns)) == [b"m1", b"m2", b"m3"]
+    assert texts(made.tick(made.deadline_ns)) == [b"m7", b"m4"]
+    made.resume(7 * MS)
+    assert made.deadline_ns == NEVER
+
+
 def test_nothing_waits_for_a_client_that_has_gone() -> None:
     made = server(answer="timer", route="tcp")
     made.request(ResendRequest("c", 1, 1), 1, 0)
