@@ -7,7 +7,8 @@ whichever way the figure counts. Printed is the median of those ratios, with the
 highest; a figure is `slower` or `faster` where the median is off by more than `NOISE_SHARE`.
 
 Figures that only one of the trees has, that are not above 0 in every turn, or whose name does not
-say which way they count, are listed apart. A figure is no fault; a bench that fails in either tree is.
+say which way they count, are listed apart. A figure is no fault; a bench that fails in either tree
+is one.
 """
 
 import contextlib
