@@ -40,6 +40,7 @@ from enum import Enum, auto
 from itertools import chain
 
 from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
+from feedhandler.amqp.queueing.loss_tracker import EPOCH_REASONS
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
@@ -153,11 +154,13 @@ class Result:
 @dataclass(slots=True)
 class DiskOnly:
     """Packets of a service from number `first` to the one before `following`, none where that is
-    not greater; `blocks`: and packets of snapshot blocks."""
+    not greater; `blocks`: and packets of snapshot blocks; `epoch_began`: and the message with which
+    their sequence epoch began."""
 
     first: int = 1 << 63
     following: int = 0
     blocks: bool = False
+    epoch_began: bytes = b""
 
 
 class SpillQueue:
@@ -276,7 +279,10 @@ class SpillQueue:
 
     def _widen_hole(self, outgoing: OutgoingMessage) -> None:
         missed = self.disk_only.setdefault(outgoing.service, DiskOnly())
-        if outgoing.block:
+        if outgoing.reason in EPOCH_REASONS:
+            # Numbers begin anew: what was lost before no longer matters.
+            self.disk_only[outgoing.service] = DiskOnly(epoch_began=outgoing.body)
+        elif outgoing.block:
             missed.blocks = True
         elif not outgoing.reason and outgoing.following > outgoing.sequence:
             missed.first = min(missed.first, outgoing.sequence)

@@ -165,6 +165,70 @@ def test_without_a_disk_the_oldest_give_way_in_memory(tmp_path: Path) -> None:
     assert rig.destination.queued_bytes_high <= QUEUE_BYTES
 
 
+def test_what_is_on_a_failed_disk_is_announced_though_the_start_gives_way_behind_it(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    on_disk = rig.spill.on_disk
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.stream(1001, 1010)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    rig.stream(1011, 1600)
+    assert rig.destination.dropped > on_disk
+    link = rig.connect()
+    rig.settle()
+    lost = [tuple(each) for note in link.notes if "lost" in note for each in note["lost"]]
+    missing = set(range(1, 1601)) - set(link.sequences)
+    assert len(missing) > on_disk
+    assert all(any(first <= number <= last for first, last in lost) for number in missing)
+
+
+def test_a_block_in_memory_gives_way_whole_where_the_disk_has_failed(tmp_path: Path) -> None:
+    rig = SpillRig(tmp_path)
+    rig.begin()
+    rig.rig.block([packet(n) for n in range(1, 4)], 3)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.wait()
+    assert rig.spill.failed
+    rig.stream(1, 900)
+    assert rig.destination.dropped > 10
+    link = rig.connect()
+    rig.settle()
+    assert not [message for message in link.sent if message.block_position is not None]
+    assert not {"snapshot-begin", "snapshot-end"} & {note["reason"] for note in link.notes}
+    assert link.notes[-1]["doubt"]
+
+
+def test_a_quality_message_that_gives_way_counts_the_destinations_losses_once(
+    tmp_path: Path,
+) -> None:
+    rig = SpillRig(tmp_path)
+    rig.begin()
+    link = rig.connect()
+    rig.stream(1, 5)
+    (number,) = [n for n, p in rig.destination.unsettled.held.items() if p.sequence == 3]
+    outgoing = rig.destination.unsettled.come_back(number, Outcome.UNDELIVERABLE, rig.now_ns)
+    link.unconfirmed.remove(number)
+    rig.destination.abandon(outgoing)
+    rig.settle()
+    assert link.notes[-1]["lost_total"] == 1
+    rig.disconnect()
+    rig.rig.control_event(RecordKind.GAP, sequence=6, next_sequence=8)
+    rig.rig.pump()
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.wait()
+    assert rig.spill.failed
+    rig.stream(8, 900)
+    link = rig.connect()
+    rig.settle()
+    dropped = set(range(8, 901)) - set(link.sequences)
+    note = link.notes[-1]
+    assert (note["reason"], note["lost_total"]) == ("overflow", 1 + 2 + len(dropped))
+    assert note["lost_ranges"] == 3
+
+
 def test_what_the_broker_gives_up_is_announced_behind_what_waits_and_leaves_the_journal(
     rig,
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.amqp.publishing.spill_disk import SpillDisk
-from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
+from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
 from feedhandler.amqp.publishing.spill_queue import (
     LATE_NS,
     STALL_NS,
@@ -19,7 +19,7 @@ from feedhandler.amqp.publishing.spill_queue import (
     Where,
     bounds_of,
 )
-from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
+from feedhandler.amqp.queueing.unsettled_map import WHOLE, OutgoingMessage
 from feedhandler.codecs.errors import ConfigError
 from tests.support.spill import SMALL, WAIT_NS, SpillRig
 
@@ -279,6 +279,12 @@ def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) 
         spill.add(outgoing, Where.DISK, 0)
     (missed,) = spill.disk_only.values()
     assert (missed.first, missed.following, missed.blocks) == (7, 10, True)
+    reset = message(1, reason="reset")
+    spill.add(reset, Where.DISK, 0)
+    spill.add(message(2), Where.DISK, 0)
+    (missed,) = spill.disk_only.values()
+    assert (missed.first, missed.following, missed.blocks) == (2, 3, False)
+    assert missed.epoch_began == reset.body, "numbers begin anew"
 
 
 def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> None:

@@ -238,7 +238,7 @@ def test_a_dropped_snapshot_leaves_the_destination_all_that_the_service_had_lost
     for first, last in gaps:
         loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, first, last + 1))
     loss_tracker.drop(quality_message(quality.snapshot_begin(500, 2)))
-    assert loss_tracker.skips(False, "snapshot-end", quality.snapshot_end(501))
+    assert loss_tracker.skips(quality_message(quality.snapshot_end(501)))
     body = notice(loss_tracker)
     assert (body["stale"], body["state"], body["doubt"]) == (gaps, "STALE", BROKEN_BLOCK)
 
@@ -249,9 +249,9 @@ def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
     loss_tracker.outgoing(gap)
     loss_tracker.drop(quality_message(quality.snapshot_begin(9, 2)))
     end = quality.snapshot_end(12)
-    assert loss_tracker.skips(True, "", b"")
-    assert not loss_tracker.skips(False, "silent", b"{}")
-    assert loss_tracker.skips(False, "snapshot-end", end)
+    assert loss_tracker.skips(data(9, block=True))
+    assert not loss_tracker.skips(data(10))
+    assert loss_tracker.skips(quality_message(end))
     assert not loss_tracker.skipping
     body = notice(loss_tracker)
     assert body["state"] == "STALE"
