@@ -230,9 +230,7 @@ def _suits(carried: Carried, content: str, kind: str) -> bool:
 def host_and_port(server: str) -> tuple[str, int]:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
     try:
-        host, port = split_address(server, port_min=1)
-        host.encode("idna")  # a name that no resolver takes: UnicodeError
-        return host, port
+        return split_address(server, port_min=1)
     except ValueError:
         hint = "give host:port, such as 10.1.0.5:31900"
         raise ConfigError(f"{server!r} is no server", hint) from None
