@@ -147,6 +147,10 @@ class LossTracker:
         being dropped."""
         if not self.skipping:
             return False
+        if outgoing.reason in (BLOCK_BEGIN, BOOKS_BEGIN):
+            # The end of the block before, too, was lost: on a disk that has failed.
+            self.skipping = False
+            return False
         if outgoing.reason == BLOCK_END:
             self._miss_block_end(outgoing)
             return True

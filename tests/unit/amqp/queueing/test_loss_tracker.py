@@ -243,6 +243,14 @@ def test_a_dropped_snapshot_leaves_the_destination_all_that_the_service_had_lost
     assert (body["stale"], body["state"], body["doubt"]) == (gaps, "STALE", BROKEN_BLOCK)
 
 
+def test_of_a_block_whose_end_never_comes_the_next_block_loses_nothing() -> None:
+    quality, loss_tracker = begun()
+    loss_tracker.drop(quality_message(quality.snapshot_begin(9, 2)))
+    assert loss_tracker.skips(data(9, block=True))
+    assert not loss_tracker.skips(quality_message(quality.snapshot_begin(20, 2)))
+    assert not loss_tracker.skips(data(20, block=True))
+
+
 def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
     quality, loss_tracker = begun()
     gap = quality.control_event(RecordKind.GAP, 0, 5, 7)
