@@ -75,7 +75,7 @@ def test_no_password_is_shown_anywhere() -> None:
     "to",
     [
         "http://feed:hunter@x", "amqp://feed:hunter@x:port", "amqp://feed:hunter@x/y?z=1",
-        "amqp://feed:hunter@broker..firm",
+        "amqps://feed:hunter@broker..firm",
     ],
 )  # fmt: skip
 def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
