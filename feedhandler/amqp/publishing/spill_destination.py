@@ -278,9 +278,10 @@ class SpillDestination(Destination):
         in memory, before what was to follow it to the disk."""
         disk_only = self.spill.disk_only if self.spill.on_disk else {}
         for service, missed in disk_only.items():
-            self.loss_trackers[service].miss(
-                missed.first, missed.following, missed.blocks, missed.epoch_began
-            )
+            if missed.messages > 0:
+                self.loss_trackers[service].miss(
+                    missed.packets, missed.blocks > 0, missed.epoch_began if missed.epochs else b""
+                )
         self.dropped += self.spill.on_disk
         self.lacking = False
         while self._gather_notices():

@@ -44,6 +44,7 @@ from feedhandler.amqp.queueing.loss_tracker import EPOCH_REASONS
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
+from feedhandler.retrans.ranges import RangeSet
 
 #: Bytes that one job writes or reads at most, or an eighth of `queue_bytes` where that is less.
 JOB_BYTES_MAX = 1 << 20
@@ -153,21 +154,24 @@ class Result:
 
 @dataclass(slots=True)
 class DiskOnly:
-    """Packets of a service from number `first` to the one before `following`, none where that is
-    not greater; `blocks`: and packets of snapshot blocks; `epoch_began`: and the message with which
-    their sequence epoch began."""
+    """What of a service is on the disk only, and was written there in this run.
 
-    first: int = 1 << 63
-    following: int = 0
-    blocks: bool = False
+    `messages`: how many; `epochs`: those with which a sequence epoch began, the last of which is
+    `epoch_began`. Of that epoch: `packets`, by number, and how many packets of snapshot `blocks`.
+    """
+
+    messages: int = 0
+    epochs: int = 0
     epoch_began: bytes = b""
+    packets: RangeSet = field(default_factory=lambda: RangeSet(only_grows=True))
+    blocks: int = 0
 
 
 class SpillQueue:
     """The spill logic of one destination; see the module.
 
     `wait_ns`: how long messages gather before they are written together. `on_disk`: messages that
-    are on the disk only; `disk_only`: by service, what has been there since the state was level.
+    are on the disk only; `disk_only`: by service, those that were written there in this run.
     """
 
     def __init__(self, bounds: Bounds, wait_ns: int) -> None:
@@ -181,6 +185,8 @@ class SpillQueue:
         self.in_flight: Job | None = None
         self.disk_only: dict[int, DiskOnly] = {}
         self.written = self.spilled = self.drained = self.found = self.late = self.damaged = 0
+        #: Messages of the run before that are to be read back yet.
+        self._older = 0
         self.spill_time = Stopwatch()
         self._cursor = 0
         self._unwritten: deque[OutgoingMessage] = deque()
@@ -237,7 +243,7 @@ class SpillQueue:
 
     def find(self, count: int, now_ns: int) -> None:
         """Record that the journal holds `count` messages of the run before, which come first."""
-        self.found = self.on_disk = count
+        self.found = self._older = self.on_disk = count
         if count:
             self._step(Input.FOUND, now_ns)
 
@@ -261,7 +267,6 @@ class SpillQueue:
             outgoing.spilled = True
             self._only_bytes += size
             self.spilled += 1
-            self._widen_hole(outgoing)
         self._unwritten.append(outgoing)
         self._unwritten_bytes += size
         if self._since_ns is None:
@@ -278,15 +283,34 @@ class SpillQueue:
                 self._since_ns = now_ns
 
     def _widen_hole(self, outgoing: OutgoingMessage) -> None:
+        """Record that a message is on the disk only from now on."""
         missed = self.disk_only.setdefault(outgoing.service, DiskOnly())
+        missed.messages += 1
         if outgoing.reason in EPOCH_REASONS:
             # Numbers begin anew: what was lost before no longer matters.
-            self.disk_only[outgoing.service] = DiskOnly(epoch_began=outgoing.body)
+            missed.epochs += 1
+            missed.epoch_began = outgoing.body
+            missed.packets.clear()
+            missed.blocks = 0
         elif outgoing.block:
-            missed.blocks = True
+            missed.blocks += 1
         elif not outgoing.reason and outgoing.following > outgoing.sequence:
-            missed.first = min(missed.first, outgoing.sequence)
-            missed.following = max(missed.following, outgoing.following)
+            missed.packets.add(outgoing.sequence, outgoing.following - 1)
+
+    def _narrow_hole(self, outgoing: OutgoingMessage) -> None:
+        """Record that a message was read back from the disk."""
+        missed = self.disk_only.get(outgoing.service)
+        if missed is None:
+            return
+        missed.messages -= 1
+        if outgoing.reason in EPOCH_REASONS:
+            missed.epochs -= 1
+        elif missed.epochs:
+            return  # of an epoch before
+        elif outgoing.block:
+            missed.blocks -= 1
+        elif not outgoing.reason and outgoing.following > outgoing.sequence:
+            missed.packets.discard(outgoing.sequence, outgoing.following - 1)
 
     def _compact(self) -> None:
         """Drop messages that ended before they were written."""
@@ -400,10 +424,13 @@ class SpillQueue:
         for number, content in result.items:
             self._cursor = number
             outgoing = parse_item(content)
+            older, self._older = self._older > 0, max(self._older - 1, 0)
             if outgoing is None:
                 self.damaged += 1
                 self._given_up.append(number)
                 continue
+            if not older:
+                self._narrow_hole(outgoing)
             outgoing.item = number
             found.append(outgoing)
         self.drained += len(found)
@@ -419,6 +446,7 @@ class SpillQueue:
             if outgoing.spilled:
                 self._only_bytes -= _cost(outgoing)
                 self.on_disk += 1
+                self._widen_hole(outgoing)
             else:
                 outgoing.item = self._cursor = self._writing_id
                 if outgoing.ended:

@@ -124,14 +124,13 @@ class LossTracker:
             if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
-    def miss(self, first: int, following: int, block: bool, epoch_began: bytes) -> None:
-        """Record that packets `first` to the one before `following`, none where that is not
-        greater, will not come after all; `block`: nor those of a snapshot, `epoch_began`: nor the
-        message with which their sequence epoch began."""
+    def miss(self, packets: RangeSet, block: bool, epoch_began: bytes) -> None:
+        """Record that `packets`, by number, will not come after all; `block`: nor those of a
+        snapshot, `epoch_began`: nor the message with which their sequence epoch began."""
         self.unannounced = True
-        if following > first:
-            self.fresh.add(first, following - 1)
-            self.dropped_to = following
+        for first, last in packets:
+            self.fresh.add(first, last)
+            self.dropped_to = last + 1
         if block:
             self.doubt = BROKEN_BLOCK
         if epoch_began:

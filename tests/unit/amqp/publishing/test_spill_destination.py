@@ -141,8 +141,8 @@ def test_a_disk_that_fails_is_announced_in_the_stream_and_the_feed_goes_on(tmp_p
     missing = sorted(set(range(1, 1021)) - set(link.sequences))
     assert len(missing) == on_disk
     (note,) = [each for each in link.notes if each["reason"] == "overflow"]
-    (lost,) = note["lost"]
-    assert lost[0] <= missing[0] <= missing[-1] <= lost[1]
+    assert note["lost"] == [[missing[0], missing[-1]]]
+    assert note["lost_total"] == on_disk
     assert link.sequences == sorted(link.sequences)
     again = SpillRig(tmp_path, rig.kill())
     late = again.connect()
@@ -183,6 +183,29 @@ def test_what_is_on_a_failed_disk_is_announced_though_the_start_gives_way_behind
     missing = set(range(1, 1601)) - set(link.sequences)
     assert len(missing) > on_disk
     assert all(any(first <= number <= last for first, last in lost) for number in missing)
+    assert link.notes[-1]["lost_total"] == len(missing)
+
+
+def test_what_was_read_back_from_a_disk_before_it_failed_is_not_announced_as_lost(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    on_disk = rig.spill.on_disk
+    link = rig.connect(grants=0)
+    while rig.spill.on_disk > on_disk // 2:
+        link.grants = 100
+        rig.confirm(100)
+        rig.wait()
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    link.grants = 1_000_000
+    rig.stream(1001, 1010)
+    rig.settle()
+    assert rig.spill.failed
+    missing = sorted(set(range(1, 1011)) - set(link.sequences))
+    assert missing
+    (note,) = [each for each in link.notes if each["reason"] == "overflow"]
+    assert note["lost"] == [[missing[0], missing[-1]]]
+    assert note["lost_total"] == len(missing)
 
 
 def test_a_block_in_memory_gives_way_whole_where_the_disk_has_failed(tmp_path: Path) -> None:

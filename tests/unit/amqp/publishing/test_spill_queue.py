@@ -269,22 +269,56 @@ def test_what_does_not_fit_into_front_waits_for_the_disk(spill: SpillQueue) -> N
     assert spill.state is DRAINING
 
 
-def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) -> None:
-    for outgoing in (
-        message(9),
-        message(7),
-        message(1 << 63 | 5, block=True),
-        message(99, reason="gap"),
-    ):
+def write(spill: SpillQueue, *messages: OutgoingMessage) -> None:
+    """Have these written to the disk alone."""
+    for outgoing in messages:
         spill.add(outgoing, Where.DISK, 0)
+        spill.next_job(WAIT_NS, 1700)
+        spill.done(Result(first_id=1, durable_id=1), WAIT_NS, 1700)
+
+
+def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) -> None:
+    write(
+        spill, message(9), message(7), message(1 << 63 | 5, block=True), message(99, reason="gap")
+    )
     (missed,) = spill.disk_only.values()
-    assert (missed.first, missed.following, missed.blocks) == (7, 10, True)
+    assert (list(missed.packets), missed.blocks, missed.messages) == ([(7, 7), (9, 9)], 1, 4)
     reset = message(1, reason="reset")
-    spill.add(reset, Where.DISK, 0)
-    spill.add(message(2), Where.DISK, 0)
+    write(spill, reset, message(2))
     (missed,) = spill.disk_only.values()
-    assert (missed.first, missed.following, missed.blocks) == (2, 3, False)
-    assert missed.epoch_began == reset.body, "numbers begin anew"
+    assert (list(missed.packets), missed.blocks, missed.messages) == ([(2, 2)], 0, 6)
+    assert (missed.epoch_began, missed.epochs) == (reset.body, 1), "numbers begin anew"
+
+
+def test_holes_lack_what_is_not_on_the_disk_yet_and_what_was_read_back(spill: SpillQueue) -> None:
+    before = [message(4), message(1 << 63 | 5, block=True)]
+    after = [message(1, reason="reset"), message(4), message(5), message(1 << 63 | 5, block=True)]
+    write(spill, *before, *after)
+    spill.add(message(6), Where.DISK, 0)
+    (missed,) = spill.disk_only.values()
+    left = []
+    for number, outgoing in enumerate([*before, *after], 1):
+        spill.in_flight = Job(read_bytes=820)
+        spill.done(Result([(number, pack_item(outgoing))]), 0, 1700)
+        left.append((missed.messages, missed.epochs, list(missed.packets), missed.blocks))
+    assert left == [
+        (5, 1, [(4, 5)], 1),
+        (4, 1, [(4, 5)], 1),
+        (3, 0, [(4, 5)], 1),
+        (2, 0, [(5, 5)], 1),
+        (1, 0, [], 1),
+        (0, 0, [], 0),
+    ]
+
+
+def test_what_the_run_before_left_on_the_disk_belongs_to_no_hole(spill: SpillQueue) -> None:
+    spill.find(2, 0)
+    write(spill, message(1, reason="start"), message(1), message(2))
+    (missed,) = spill.disk_only.values()
+    for number, outgoing in enumerate((message(1, reason="start"), message(1)), 1):
+        spill.in_flight = Job(read_bytes=820)
+        spill.done(Result([(number, pack_item(outgoing))]), 0, 1700)
+    assert (missed.messages, missed.epochs, list(missed.packets)) == (3, 1, [(1, 2)])
 
 
 def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> None:
