@@ -279,9 +279,9 @@ class SpillDestination(Destination):
         disk_only = self.spill.disk_only if self.spill.on_disk else {}
         for service, missed in disk_only.items():
             if missed.messages > 0:
-                self.loss_trackers[service].miss(
-                    missed.packets, missed.blocks > 0, missed.epoch_began if missed.epochs else b""
-                )
+                began = missed.epoch_began if missed.epochs else b""
+                loss_tracker = self.loss_trackers[service]
+                loss_tracker.miss(missed.packets, missed.told, missed.blocks > 0, began)
         self.dropped += self.spill.on_disk
         self.lacking = False
         while self._gather_notices():

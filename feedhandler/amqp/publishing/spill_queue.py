@@ -39,8 +39,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import chain
 
+import msgspec
+
 from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
-from feedhandler.amqp.queueing.loss_tracker import EPOCH_REASONS
+from feedhandler.amqp.queueing.loss_tracker import BLOCK_REASONS, EPOCH_REASONS, GAP, OVERFLOW
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
@@ -157,13 +159,15 @@ class DiskOnly:
     """What of a service is on the disk only, and was written there in this run.
 
     `messages`: how many; `epochs`: those with which a sequence epoch began, the last of which is
-    `epoch_began`. Of that epoch: `packets`, by number, and how many packets of snapshot `blocks`.
+    `epoch_began`. Of that epoch: `packets`, by number; `told`: losses that quality messages
+    announce; `blocks`: how many messages of snapshot blocks.
     """
 
     messages: int = 0
     epochs: int = 0
     epoch_began: bytes = b""
     packets: RangeSet = field(default_factory=lambda: RangeSet(only_grows=True))
+    told: RangeSet = field(default_factory=lambda: RangeSet(only_grows=True))
     blocks: int = 0
 
 
@@ -291,11 +295,14 @@ class SpillQueue:
             missed.epochs += 1
             missed.epoch_began = outgoing.body
             missed.packets.clear()
+            missed.told.clear()
             missed.blocks = 0
-        elif outgoing.block:
-            missed.blocks += 1
-        elif not outgoing.reason and outgoing.following > outgoing.sequence:
-            missed.packets.add(outgoing.sequence, outgoing.following - 1)
+            return
+        missed.blocks += _is_of_block(outgoing)
+        for first, last in _packets_of(outgoing):
+            missed.packets.add(first, last)
+        for first, last in _losses_told(outgoing):
+            missed.told.add(first, last)
 
     def _narrow_hole(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was read back from the disk."""
@@ -305,12 +312,12 @@ class SpillQueue:
         missed.messages -= 1
         if outgoing.reason in EPOCH_REASONS:
             missed.epochs -= 1
-        elif missed.epochs:
-            return  # of an epoch before
-        elif outgoing.block:
-            missed.blocks -= 1
-        elif not outgoing.reason and outgoing.following > outgoing.sequence:
-            missed.packets.discard(outgoing.sequence, outgoing.following - 1)
+        elif not missed.epochs:  # else it is of an epoch before
+            missed.blocks -= _is_of_block(outgoing)
+            for first, last in _packets_of(outgoing):
+                missed.packets.discard(first, last)
+            for first, last in _losses_told(outgoing):
+                missed.told.discard(first, last)
 
     def _compact(self) -> None:
         """Drop messages that ended before they were written."""
@@ -469,6 +476,25 @@ class SpillQueue:
         self._since_ns = None
         self.stalled = False
         return kept
+
+
+def _packets_of(outgoing: OutgoingMessage) -> list[tuple[int, int]]:
+    """Return the range of a message's packets, by number; none where they have no numbers."""
+    if outgoing.block or outgoing.reason or outgoing.following <= outgoing.sequence:
+        return []
+    return [(outgoing.sequence, outgoing.following - 1)]
+
+
+def _losses_told(outgoing: OutgoingMessage) -> list[tuple[int, int]]:
+    """Return the ranges that a message announces as lost."""
+    if outgoing.reason not in (GAP, OVERFLOW):
+        return []
+    lost: list[tuple[int, int]] = msgspec.json.decode(outgoing.body)["lost"]
+    return lost
+
+
+def _is_of_block(outgoing: OutgoingMessage) -> bool:
+    return outgoing.block or outgoing.reason in BLOCK_REASONS
 
 
 def _cost(outgoing: OutgoingMessage) -> int:

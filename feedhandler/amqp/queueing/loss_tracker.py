@@ -50,6 +50,8 @@ _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbol
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
+#: Reasons of the messages around snapshots and around books.
+BLOCK_REASONS = (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END)
 GAP = "gap"
 #: Reasons of messages with which an epoch begins: what was lost before no longer matters.
 EPOCH_REASONS = ("start", "reset")
@@ -121,16 +123,18 @@ class LossTracker:
                 self._leave_untold(self._service_lost)
             if outgoing.reason == OVERFLOW:
                 self._leave_untold(self.lost)
-            if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
+            if outgoing.reason in BLOCK_REASONS:
                 self.doubt = BROKEN_BLOCK
 
-    def miss(self, packets: RangeSet, block: bool, epoch_began: bytes) -> None:
-        """Record that `packets`, by number, will not come after all; `block`: nor those of a
-        snapshot, `epoch_began`: nor the message with which their sequence epoch began."""
+    def miss(self, packets: RangeSet, told: RangeSet, block: bool, epoch_began: bytes) -> None:
+        """Record that `packets`, by number, will not come after all, nor the messages that
+        announce losses `told`; `block`: nor all of a snapshot, `epoch_began`: nor the message with
+        which their sequence epoch began."""
         self.unannounced = True
         for first, last in packets:
             self.fresh.add(first, last)
             self.dropped_to = last + 1
+        self._leave_untold(told)
         if block:
             self.doubt = BROKEN_BLOCK
         if epoch_began:
