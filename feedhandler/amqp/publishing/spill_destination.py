@@ -277,19 +277,21 @@ class SpillDestination(Destination):
         """Announce as lost what is on the failed disk only, where it is missing: behind what waits
         in memory, before what was to follow it to the disk."""
         disk_only = self.spill.disk_only if self.spill.on_disk else {}
-        for service, missed in disk_only.items():
-            if missed.messages > 0:
-                began = missed.epoch_began if missed.epochs else b""
-                loss_tracker = self.loss_trackers[service]
-                loss_tracker.miss(missed.packets, missed.told, missed.blocks > 0, began)
         self.dropped += self.spill.on_disk
-        self.lacking = False
-        while self._gather_notices():
-            service, reason, body, number = self.notices.popleft()
-            notice: OutgoingMessage = self._note(service, number, reason, body)
-            notice.number_at = _WHOLE
-            notice.came_ns = self.wall()
-            self._join(notice)
+        for service, missed in disk_only.items():
+            stream: Stream = self.by_service[service]
+            if missed.messages <= 0 or self not in stream.concerned:
+                continue
+            began = missed.epoch_began if missed.epochs else b""
+            number = missed.packets.highest + 1 if missed.packets else stream.next_sequence
+            notices = self.loss_trackers[service].miss(
+                missed.packets, missed.told, missed.blocks > 0, began
+            )
+            for reason, body in notices:
+                notice: OutgoingMessage = self._note(service, number, reason, body)
+                notice.number_at = _WHOLE
+                notice.came_ns = self.wall()
+                self._join(notice)
 
     # -- batches ----------------------------------------------------------------------------
 

@@ -469,6 +469,10 @@ class SpillQueue:
         """Switch to FAILED; return the messages that are not on the disk alone, which go from
         memory."""
         kept = self._keep()
+        for outgoing in kept:
+            if outgoing.reason in EPOCH_REASONS:
+                # Numbers begin anew: what was lost before no longer matters.
+                self.disk_only.pop(outgoing.service, None)
         self._step(Input.FAULT, now_ns)
         for each in (self._writing, self._unwritten, self._ended, self._given_up):
             each.clear()

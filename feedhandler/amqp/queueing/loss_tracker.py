@@ -126,19 +126,27 @@ class LossTracker:
             if outgoing.reason in BLOCK_REASONS:
                 self.doubt = BROKEN_BLOCK
 
-    def miss(self, packets: RangeSet, told: RangeSet, block: bool, epoch_began: bytes) -> None:
+    def miss(
+        self, packets: RangeSet, told: RangeSet, block: bool, epoch_began: bytes
+    ) -> list[tuple[str, bytes]]:
         """Record that `packets`, by number, will not come after all, nor the messages that
         announce losses `told`; `block`: nor all of a snapshot, `epoch_began`: nor the message with
-        which their sequence epoch began."""
-        self.unannounced = True
-        for first, last in packets:
-            self.fresh.add(first, last)
-            self.dropped_to = last + 1
-        self._leave_untold(told)
+        which their sequence epoch began.
+
+        Returns the messages (reason, body) that announce it. What was dropped later stays to be
+        announced.
+        """
+        later = self.unannounced, self.dropped_to, self.unsequenced, self._epoch_began
+        fresh, untold = self.fresh, self._untold
+        self.fresh = RangeSet(packets, only_grows=True)
+        self._untold = RangeSet(told, only_grows=True)
+        self.unsequenced, self._epoch_began = 0, epoch_began or None
         if block:
             self.doubt = BROKEN_BLOCK
-        if epoch_began:
-            self._epoch_began = epoch_began
+        notices = self.notices()
+        self.unannounced, self.dropped_to, self.unsequenced, self._epoch_began = later
+        self.fresh, self._untold = fresh, untold
+        return notices
 
     def miss_book(self) -> None:
         """Record that a book that was to be sent will not be."""
@@ -236,7 +244,9 @@ class LossTracker:
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is
         unannounced."""
-        notices = [] if self._epoch_began is None else [("", self._epoch_began)]
+        notices = []
+        if self._epoch_began is not None:
+            notices.append((msgspec.json.decode(self._epoch_began)["reason"], self._epoch_began))
         self._epoch_began = None
         fresh, self.fresh = self.fresh, RangeSet(only_grows=True)
         self.lost_ranges += len(fresh) + fresh.joined

@@ -208,6 +208,42 @@ def test_what_was_read_back_from_a_disk_before_it_failed_is_not_announced_as_los
     assert note["lost_total"] == len(missing)
 
 
+def test_of_an_epoch_that_is_over_a_failed_disk_has_lost_nothing_that_matters(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.rig.control_event(RecordKind.RESET, sequence=1001, next_sequence=1)
+    rig.stream(1, 10)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    link = rig.connect()
+    rig.settle()
+    assert [note["reason"] for note in link.notes] == ["start", "reset"]
+    assert link.sequences[-10:] == [*range(1, 11)]
+    assert rig.destination.loss_trackers[104].lost_total == 0
+
+
+def test_a_reset_that_a_failed_disk_has_is_told_though_its_announcement_gives_way(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    rig.rig.control_event(RecordKind.RESET, sequence=1001, next_sequence=1)
+    rig.stream_for_long(100)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.stream(101, 110)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    rig.stream(111, 1500)
+    link = rig.connect()
+    rig.settle()
+    assert [note["reason"] for note in link.notes][-2:] == ["reset", "overflow"]
+    missing = sorted(set(range(1, 1501)) - set(link.sequences))
+    assert link.notes[-1]["lost"] == [[missing[0], missing[-1]]]
+
+
 def test_a_block_in_memory_gives_way_whole_where_the_disk_has_failed(tmp_path: Path) -> None:
     rig = SpillRig(tmp_path)
     rig.begin()

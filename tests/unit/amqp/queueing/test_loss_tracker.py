@@ -136,10 +136,24 @@ def test_a_new_epoch_that_was_dropped_is_announced_again_before_the_loss() -> No
     loss_tracker.drop(quality_message(reset))
     loss_tracker.drop(data(1))
     first, (reason, body) = loss_tracker.notices()
-    assert first[1] == reset
+    assert first == ("reset", reset)
     assert reason == OVERFLOW
     assert json.loads(body)["lost"] == [[1, 1]], "of the old epoch nothing is worth telling"
     assert json.loads(body)["since"] == 1
+
+
+def test_what_will_not_come_after_all_is_announced_before_what_was_dropped_later() -> None:
+    quality, loss_tracker = begun()
+    loss_tracker.drop(data(9))
+    reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
+    first, (reason, body) = loss_tracker.miss(
+        RangeSet([(4, 6)]), RangeSet([(7, 7)]), False, epoch_began=reset
+    )
+    assert first == ("reset", reset)
+    assert (reason, json.loads(body)["lost"]) == (OVERFLOW, [[4, 7]])
+    assert json.loads(body)["lost_total"] == 3, "7 was counted as it was announced first"
+    assert loss_tracker.unannounced
+    assert notice(loss_tracker)["lost"] == [[9, 9]]
 
 
 def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
