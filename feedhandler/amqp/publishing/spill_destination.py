@@ -268,6 +268,11 @@ class SpillDestination(Destination):
         failed = self.spill.failed
         joined = self.spill.done(result, self.clock(), self.front_bytes)
         if self.spill.failed and not failed:
+            # What was read back, and so has an item, comes before what is lost now.
+            for outgoing in joined:
+                if outgoing.item:
+                    self._join(outgoing)
+            joined = [outgoing for outgoing in joined if not outgoing.item]
             self._report_failed()
         for outgoing in joined:
             self._join(outgoing)

@@ -186,8 +186,9 @@ def test_what_is_on_a_failed_disk_is_announced_though_the_start_gives_way_behind
     assert link.notes[-1]["lost_total"] == len(missing)
 
 
+@pytest.mark.parametrize("calls", [1, 2, 3])
 def test_what_was_read_back_from_a_disk_before_it_failed_is_not_announced_as_lost(
-    tmp_path: Path,
+    tmp_path: Path, calls: int
 ) -> None:
     rig = overflowing_rig(tmp_path)
     on_disk = rig.spill.on_disk
@@ -196,16 +197,21 @@ def test_what_was_read_back_from_a_disk_before_it_failed_is_not_announced_as_los
         link.grants = 100
         rig.confirm(100)
         rig.wait()
-    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.files.fault = Fault(rig.files.calls + calls, "EIO", for_good=True)
     link.grants = 1_000_000
     rig.stream(1001, 1010)
     rig.settle()
     assert rig.spill.failed
-    missing = sorted(set(range(1, 1011)) - set(link.sequences))
+    rig.stream(1011, 1020)
+    rig.settle()
+    missing = sorted(set(range(1, 1021)) - set(link.sequences))
     assert missing
     (note,) = [each for each in link.notes if each["reason"] == "overflow"]
     assert note["lost"] == [[missing[0], missing[-1]]]
     assert note["lost_total"] == len(missing)
+    notice_at = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
+    assert tag_of(link.sent[notice_at - 1])[3] == missing[0] - 1, "announced where it is missing"
+    assert tag_of(link.sent[notice_at + 1])[3] == missing[-1] + 1
 
 
 def test_of_an_epoch_that_is_over_a_failed_disk_has_lost_nothing_that_matters(
