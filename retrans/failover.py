@@ -228,12 +228,12 @@ class FailoverPair:
         return sent
 
     def _forget_snapshot(self, request: Ask | AskRefresh) -> None:
-        """Forget an earlier request for a service's snapshot: where it comes by lines, no event
-        ends it."""
+        """Cancel an earlier request for a service's snapshot: where it comes by lines, no event
+        ends it, and what the other end still sends could not be cancelled later."""
         if isinstance(request, AskRefresh):
             for each in [asked.request for asked in self._asked.values()]:
                 if isinstance(each, AskRefresh) and each.service == request.service:
-                    del self._asked[each.request_id]
+                    self.cancel(each.request_id)
 
     def cancel(self, request_id: int) -> None:
         """Cancel a request, wherever it is."""

@@ -209,6 +209,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         try:
             parts = urlsplit(self.to)
             port = parts.port or (TLS_PORT if parts.scheme == "amqps" else AMQP_PORT)
+            (parts.hostname or "").encode("idna")  # UnicodeError for a name that no resolver takes
         except ValueError:
             raise ValueError("no URL with a host and a port") from None
         if parts.scheme not in ("amqp", "amqps") or not parts.hostname:

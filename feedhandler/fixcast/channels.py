@@ -17,7 +17,8 @@ addresses appear only in the file, never in a message:
 
 Letters are first letters ("A-D": A to D), or a half-open range (["SA", "SN"], without "SN"). An
 instrument is carried by the channel that lists its symbol, else by the one whose letters include
-it; an entry with neither letters nor symbols carries the rest of its content. `warnings` lists what
+it; an entry with neither letters nor symbols carries the rest of its content, or of its kinds. An
+entry without content carries what no entry of the instrument's content does. `warnings` lists what
 is unwise; what cannot work is refused with the file's line.
 """
 
@@ -191,6 +192,11 @@ class Channels:
 
     def of(self, symbol: str, content: str = "", kind: str = "") -> Channel | None:
         """Return the channel that carries an instrument; None where none does."""
+        found = (self._of(symbol, each, kind) for each in dict.fromkeys((content, "")))
+        return next((channel for channel in found if channel is not None), None)
+
+    def _of(self, symbol: str, content: str, kind: str) -> Channel | None:
+        """Return the channel that carries an instrument by an entry of exactly this content."""
         for carried, channel in self._by_symbol.get(symbol, ()):
             if _suits(carried, content, kind):
                 return channel
@@ -200,7 +206,7 @@ class Channels:
                 continue
             if any(holds(each, symbol) for each in carried.ranges):
                 return channel
-            if not carried.letters and not carried.symbols and rest is None:
+            if not carried.letters and not carried.symbols and (rest is None or carried.kinds):
                 rest = channel
         return rest
 
@@ -218,15 +224,13 @@ class Channels:
 
 
 def _suits(carried: Carried, content: str, kind: str) -> bool:
-    return carried.content in ("", content) and (not carried.kinds or kind in carried.kinds)
+    return carried.content == content and (not carried.kinds or kind in carried.kinds)
 
 
 def host_and_port(server: str) -> tuple[str, int]:
     """Split `host:port`. Raises `ConfigError` where it is not of that form."""
     try:
-        host, port = split_address(server, port_min=1)
-        host.encode("idna")  # a name that no resolver takes: UnicodeError
-        return host, port
+        return split_address(server, port_min=1)
     except ValueError:
         hint = "give host:port, such as 10.1.0.5:31900"
         raise ConfigError(f"{server!r} is no server", hint) from None

@@ -39,8 +39,8 @@ class Output:
     counters: cython.ulonglong[::1]
     received_ns: Public[cython.ulonglong]
     session: Public[cython.ulonglong]
-    outside_all: cython.ulonglong
-    outside_won: cython.ulonglong[::1]
+    sequenced: cython.ulonglong
+    sequenced_won: cython.ulonglong[::1]
 
     def __init__(
         self,
@@ -59,9 +59,10 @@ class Output:
         self.counters = memoryview(channel_counters)
         self.received_ns = 0
         self.session = 0
-        # Unsequenced packets among those published, all and by line.
-        self.outside_all = 0
-        self.outside_won = memoryview(numpy.zeros(len(rows), numpy.uint64))
+        # Published packets of this channel, unsequenced ones left out, all and by line: the lines'
+        # counters are of all channels that share them.
+        self.sequenced = 0
+        self.sequenced_won = memoryview(numpy.zeros(len(rows), numpy.uint64))
 
     @cython.ccall
     @cython.nogil
@@ -134,6 +135,8 @@ class Output:
     ) -> cython.int:
         """Count one published packet."""
         self.line_counters[self.rows[line] + columns.LINE_WON] += 1
+        self.sequenced += 1
+        self.sequenced_won[line] += 1
         self.counters[columns.CHANNEL_PACKETS] += 1
         self.counters[columns.CHANNEL_BYTES] += length
         if messages > skip:
@@ -165,19 +168,15 @@ class Output:
     @cython.exceptval(6148914691236517205, check=True)
     def won_by_others(self, line: cython.int) -> cython.ulonglong:
         """Return how many published packets, unsequenced ones left out, this line did not bring."""
-        return (
-            self.counters[columns.CHANNEL_PACKETS]
-            - self.line_counters[self.rows[line] + columns.LINE_WON]
-            - (self.outside_all - self.outside_won[line])
-        )
+        return self.sequenced - self.sequenced_won[line]
 
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def count_outside(self, line: cython.int) -> cython.int:
         """Count the packet just published as unsequenced."""
-        self.outside_all += 1
-        self.outside_won[line] += 1
+        self.sequenced -= 1
+        self.sequenced_won[line] -= 1
         return 0
 
     @cython.ccall

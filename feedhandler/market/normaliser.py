@@ -1003,9 +1003,19 @@ class Normaliser:
                 self.orders.prices[slot] = price
                 self.orders.sizes[slot] = size
                 return self.put(_M, side, order_id, price, size)
-            self.reduce(order_id, slot, self.orders.sizes[slot])
+            self.take_off(order_id, slot)
         self.orders.put(self.scope, order_id, self.instrument, side, price, size)
         return self.put(_A, side, order_id, price, size)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def take_off(self, order_id: cython.ulonglong, slot: cython.Py_ssize_t) -> cython.int:
+        """Take an order out of the book that it is in, which may be another instrument's."""
+        instrument: cython.uint = self.instrument
+        self.instrument = self.orders.instruments[slot]
+        self.reduce(order_id, slot, self.orders.sizes[slot])
+        self.instrument = instrument
+        return 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)

@@ -5,7 +5,7 @@ For messages that name an order alone: what they leave out is found here. An ord
 *scope* and its id; the scope is the instrument, or where messages about orders do not name it, the
 channel. Open addressing: at most three quarters of the slots are in use, and a removed order leaves
 no mark. Clearing an instrument or a scope takes no time: what it held counts as gone from then on,
-and its slots are given back as they are met, and when the table grows.
+and its slots are given back as they are met, and when the table is full.
 
 At most `orders_max` orders are kept; those beyond are counted in `refused` and not known later.
 """
@@ -20,6 +20,8 @@ BUY, SELL = 1, 2
 #: Orders kept where nothing else is said: several times those of the largest market, 250 MB.
 ORDERS_MAX = 3 << 20
 _SLOTS_MIN = 1 << 10
+#: Where less than one slot in so many was stale, as many orders are refused before the next look.
+_SWEEP_SHARE = cython.declare(cython.Py_ssize_t, 8)
 _MASK = cython.declare(cython.ulonglong, (1 << 64) - 1)
 #: Spreads keys over slots: 2^64 divided by the golden ratio.
 _SPREAD = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
@@ -44,6 +46,7 @@ class OrderTable:
     slots: Public[cython.Py_ssize_t]
     slots_max: Public[cython.Py_ssize_t]
     refused: Public[cython.ulonglong]
+    sweep_at: cython.ulonglong
     clock: cython.uint
     last_clear: cython.uint
     cleared: dict
@@ -54,6 +57,8 @@ class OrderTable:
             slots *= 2
         self.slots_max = slots
         self.refused = 0
+        #: How many orders must have been refused before it is tried again to find stale ones.
+        self.sweep_at = 0
         self.allocate(_SLOTS_MIN)
 
     @cython.ccall
@@ -83,10 +88,9 @@ class OrderTable:
         slot: cython.Py_ssize_t = self.slot_of(scope, order_id)
         if self.sides[slot] == 0:
             if (self.count + 1) * 4 > self.slots * 3:
-                if self.slots >= self.slots_max:
+                if not self.make_room():
                     self.refused += 1
                     return -1
-                self.grow(self.slots * 2)
                 slot = self.slot_of(scope, order_id)
             self.count += 1
         self.ids[slot] = order_id
@@ -134,7 +138,7 @@ class OrderTable:
         self.last_clear = self.clock
         self.clock += 1
         if self.clock == 0xFFFF_FFFF:  # the next one would look like the first
-            self.grow(self.slots)
+            self.sweep()
         return 0
 
     @cython.cfunc
@@ -180,8 +184,22 @@ class OrderTable:
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
-    def grow(self, slots: cython.Py_ssize_t) -> cython.int:
-        """Take `slots` slots, and take over the orders that are not stale."""
+    def make_room(self) -> cython.bint:
+        """Make room for one more order; return whether there is."""
+        before: cython.Py_ssize_t = self.count
+        if self.slots < self.slots_max:
+            self.sweep()
+        elif self.cleared and self.refused >= self.sweep_at:
+            self.sweep()
+            if before - self.count < self.slots // _SWEEP_SHARE:
+                self.sweep_at = self.refused + self.slots // _SWEEP_SHARE
+        return (self.count + 1) * 4 <= self.slots * 3
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def sweep(self) -> cython.int:
+        """Keep the orders that are not stale, in twice the slots where these are half full of
+        them."""
         ids: cython.ulonglong[::1] = self.ids
         prices: cython.longlong[::1] = self.prices
         scopes: cython.uint[::1] = self.scopes
@@ -194,6 +212,9 @@ class OrderTable:
             for slot in range(self.slots)
             if sides[slot] and not (born[slot] <= self.last_clear and self.is_stale(slot))
         ]
+        slots: cython.Py_ssize_t = self.slots
+        if len(kept) * 8 > slots * 3 and slots < self.slots_max:
+            slots *= 2
         self.allocate(slots)
         for slot in kept:
             self.put(

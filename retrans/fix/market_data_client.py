@@ -470,6 +470,8 @@ class MarketDataClient:
         """Schedule the next try after a failed one, or fail the request where tries are used up."""
         self._under_way.pop(ask.id, None)
         ask.collected = None
+        if self._reading is ask:
+            self._reading = None  # what is left of this part is not of the next try
         if ask.tries >= self.settings.tries_max:
             return self._fail(ask, reason)
         ask.due_ns = now_ns + self._backoff.delay_ns(ask.tries)

@@ -206,14 +206,17 @@ class World:
         came = {packet for _, data in link.frames for packet in self.packets_of(data)}
         assert came <= self.published | before
 
-    def judge(self) -> None:
-        announced = {
+    @property
+    def announced(self) -> set[tuple[int, int]]:
+        return {
             (service, number)
             for service, ranges in self.reported.items()
             for first, last in ranges
             for number in range(first, last + 1)
         }
-        lost = self.published - set(self.confirmed) - announced - self.unsaved
+
+    def judge(self) -> None:
+        lost = self.published - set(self.confirmed) - self.announced - self.unsaved
         assert not lost, sorted(lost)[:10]
         if not self.p_return:
             first_copies = list(dict.fromkeys(self.came))
@@ -245,6 +248,7 @@ def play_failing(seed: int, folder: Path) -> World:
             world.step()
         world.heal()
         world.judge()
+        assert not world.announced & set(world.confirmed), "announced as lost, and delivered"
         if world.rig.spill.failed:
             world.states.add(State.FAILED)
             world.files_after_failure()

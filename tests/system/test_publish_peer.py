@@ -1,6 +1,8 @@
 """The publisher against a broker that does what brokers should not."""
 
+import asyncio
 import random
+import socket
 import time
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -48,6 +50,36 @@ async def test_a_stream_arrives_confirmed_and_in_order() -> None:
         assert peer.targets == ["/exchange/market%20data"]
         assert peer.goodbyes == 1
         assert rig.seen["state"] == "CLOSED"
+
+
+class _Resolver:
+    """An event loop that finds several addresses of a host."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *found: tuple[str, int]) -> None:
+        self._loop = loop
+        self._found = found
+
+    async def getaddrinfo(self, host: str, port: int, **hints: Any) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", each)
+            for each in self._found
+        ]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+async def test_of_a_brokers_addresses_the_first_that_answers_is_taken() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        async with broker() as peer:
+            addresses = closed.getsockname(), ("127.0.0.1", peer.port)
+            async with publishing("amqp://broker.firm") as rig:
+                rig.publisher._loop = _Resolver(rig.publisher._loop, *addresses)
+                await rig.stream(1, 5)
+                await rig.confirmed()
+                assert rig.seen["failures"] == 0
+        assert sequences(peer.messages) == [*range(1, 6)]
 
 
 async def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed(

@@ -18,7 +18,8 @@ SPLIT = {
     "[fe80::1%eth0]:5671": ("fe80::1%eth0", 5671),
 }
 REFUSED = ["", "host", ":7000", "[]:7000", "::1:7000", "[::1]", "host:", "host:x", "host:-1",
-           "host:65536", "host:7000 ", "host:\u0667"]  # fmt: skip
+           "host:65536", "host:7000 ", "host:\u0667", "rts..exchange:7000",
+           f"{'x' * 64}:7000"]  # fmt: skip
 
 
 @pytest.mark.parametrize("split", [split_address, address_of, host_and_port])

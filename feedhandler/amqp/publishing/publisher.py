@@ -267,19 +267,7 @@ class Publisher(Peer):
     async def _connect(self) -> None:
         """Connect the socket and begin the AMQP connection. Raises OSError."""
         address = self.broker_address
-        found = await self._loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, socket_address = found[0]
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            await self._loop.sock_connect(sock, socket_address)
-        except BaseException:
-            sock.close()
-            raise
-        self._sock = sock
+        sock = self._sock = await self._open_socket()
         self.gone = False
         self._session = None if self._tls is None else self._tls.session(address.host)
         self.engine = proton.Connection(
@@ -296,6 +284,31 @@ class Publisher(Peer):
         )
         self._loop.add_reader(sock.fileno(), self._on_readable)
         self.work()
+
+    async def _open_socket(self) -> socket.socket:
+        """Connect to the first of the host's addresses that answers, each within its share of the
+        time. Raises OSError where none does."""
+        host, port = self.broker_address.host, self.broker_address.port
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        share_s = self.config.connect_timeout_us / 1e6 / len(found)
+        failure: OSError = TimeoutError()
+        for family, kind, protocol, _, socket_address in found:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                async with asyncio.timeout(share_s):
+                    await self._loop.sock_connect(sock, socket_address)
+                return sock
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+        raise failure
 
     def _hostname(self) -> str:
         """Return the hostname to open the connection with, as far as the kind of broker is

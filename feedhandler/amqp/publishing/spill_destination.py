@@ -30,10 +30,10 @@ from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMess
 from cython.cimports.feedhandler.amqp.sender_queue import Peer
 from cython.cimports.feedhandler.amqp.stream import Stream
 
-from feedhandler.amqp.framing import BODY_HEAD, is_unsequenced
+from feedhandler.amqp.framing import is_unsequenced
 from feedhandler.amqp.policies import JOURNAL
-from feedhandler.amqp.publishing.spill_items import WHOLE
 from feedhandler.amqp.publishing.spill_queue import Result, SpillQueue, Where
+from feedhandler.amqp.queueing.unsettled_map import WHOLE
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.codecs.visibility import Public, Readonly
 
@@ -107,9 +107,7 @@ class SpillDestination(Destination):
             return Backlog.deliver(self, frame)
         outgoing: OutgoingMessage = self._outgoing(frame)
         loss_tracker = self.loss_trackers[outgoing.service]
-        if loss_tracker.skipping and loss_tracker.skips(
-            outgoing.block, outgoing.reason, outgoing.data
-        ):
+        if loss_tracker.skipping and loss_tracker.skips(outgoing):
             self._count_drop(outgoing)
         elif self.lacking and not self._report_lacking(outgoing.service, outgoing.sequence):
             self._lose(outgoing)
@@ -210,14 +208,6 @@ class SpillDestination(Destination):
         self.lacking = False
         return True
 
-    def _lose(self, outgoing: OutgoingMessage) -> None:
-        """Record a loss, which is to be announced."""
-        if outgoing.reason and outgoing.number_at == _WHOLE:
-            # A quality message's body is JSON, which has not these bytes.
-            body = outgoing.data[outgoing.data.rfind(BODY_HEAD) + len(BODY_HEAD) + 4 :]
-            outgoing = outgoing.cut(body)
-        Destination._lose(self, outgoing)
-
     def _drop_oldest(self) -> None:
         """Drop what has waited longest. One of the run before may be of a service that is published
         no more, whose loss cannot be announced."""
@@ -276,25 +266,37 @@ class SpillDestination(Destination):
     def process_result(self, result: Result) -> None:
         """Process the result of a job; `drain` sends the messages that it brought."""
         failed = self.spill.failed
-        for outgoing in self.spill.done(result, self.clock(), self.front_bytes):
-            self._join(outgoing)
+        joined = self.spill.done(result, self.clock(), self.front_bytes)
         if self.spill.failed and not failed:
+            # What was read back, and so has an item, comes before what is lost now.
+            for outgoing in joined:
+                if outgoing.item:
+                    self._join(outgoing)
+            joined = [outgoing for outgoing in joined if not outgoing.item]
             self._report_failed()
+        for outgoing in joined:
+            self._join(outgoing)
         self._note_backlog()
 
     def _report_failed(self) -> None:
-        """Announce as lost what is on the failed disk only."""
+        """Announce as lost what is on the failed disk only, where it is missing: behind what waits
+        in memory, before what was to follow it to the disk."""
         disk_only = self.spill.disk_only if self.spill.on_disk else {}
-        for service, missed in disk_only.items():
-            loss_tracker = self.loss_trackers[service]
-            if missed.following > missed.first:
-                loss_tracker.fresh.add(missed.first, missed.following - 1)
-            if missed.blocks:
-                loss_tracker.miss_book()
-            loss_tracker.unannounced = True
         self.dropped += self.spill.on_disk
-        self.unannounced = self.lacking or self.spill.on_disk > 0
-        self.lacking = False
+        for service, missed in disk_only.items():
+            stream: Stream = self.by_service[service]
+            if missed.messages <= 0 or self not in stream.concerned:
+                continue
+            began = missed.epoch_began if missed.epochs else b""
+            number = missed.packets.highest + 1 if missed.packets else stream.next_sequence
+            notices = self.loss_trackers[service].miss(
+                missed.packets, missed.told, missed.blocks > 0, began
+            )
+            for reason, body in notices:
+                notice: OutgoingMessage = self._note(service, number, reason, body)
+                notice.number_at = _WHOLE
+                notice.came_ns = self.wall()
+                self._join(notice)
 
     # -- batches ----------------------------------------------------------------------------
 

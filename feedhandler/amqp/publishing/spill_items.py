@@ -15,13 +15,11 @@ version wrote it) parses to None, never to an error. No I/O.
 
 import struct
 
-from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
+from feedhandler.amqp.queueing.unsettled_map import WHOLE, OutgoingMessage
 
 VERSION = 1
 HEAD = struct.Struct("<BBBxHHQQQ")
 _BLOCK = 1
-#: `OutgoingMessage.number_at` of a quality message that is encoded already.
-WHOLE = -1
 #: Bytes of a reason; ours are shorter.
 REASON_BYTES_MAX = 255
 

@@ -39,10 +39,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import chain
 
+import msgspec
+
 from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
+from feedhandler.amqp.queueing.loss_tracker import BLOCK_REASONS, EPOCH_REASONS, GAP, OVERFLOW
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
+from feedhandler.retrans.ranges import RangeSet
 
 #: Bytes that one job writes or reads at most, or an eighth of `queue_bytes` where that is less.
 JOB_BYTES_MAX = 1 << 20
@@ -152,19 +156,26 @@ class Result:
 
 @dataclass(slots=True)
 class DiskOnly:
-    """Packets of a service from number `first` to the one before `following`, none where that is
-    not greater; `blocks`: and packets of snapshot blocks."""
+    """What of a service is on the disk only, and was written there in this run.
 
-    first: int = 1 << 63
-    following: int = 0
-    blocks: bool = False
+    `messages`: how many; `epochs`: those with which a sequence epoch began, the last of which is
+    `epoch_began`. Of that epoch: `packets`, by number; `told`: losses that quality messages
+    announce; `blocks`: how many messages of snapshot blocks.
+    """
+
+    messages: int = 0
+    epochs: int = 0
+    epoch_began: bytes = b""
+    packets: RangeSet = field(default_factory=lambda: RangeSet(only_grows=True))
+    told: RangeSet = field(default_factory=lambda: RangeSet(only_grows=True))
+    blocks: int = 0
 
 
 class SpillQueue:
     """The spill logic of one destination; see the module.
 
     `wait_ns`: how long messages gather before they are written together. `on_disk`: messages that
-    are on the disk only; `disk_only`: by service, what has been there since the state was level.
+    are on the disk only; `disk_only`: by service, those that were written there in this run.
     """
 
     def __init__(self, bounds: Bounds, wait_ns: int) -> None:
@@ -178,6 +189,8 @@ class SpillQueue:
         self.in_flight: Job | None = None
         self.disk_only: dict[int, DiskOnly] = {}
         self.written = self.spilled = self.drained = self.found = self.late = self.damaged = 0
+        #: Messages of the run before that are to be read back yet.
+        self._older = 0
         self.spill_time = Stopwatch()
         self._cursor = 0
         self._unwritten: deque[OutgoingMessage] = deque()
@@ -234,7 +247,7 @@ class SpillQueue:
 
     def find(self, count: int, now_ns: int) -> None:
         """Record that the journal holds `count` messages of the run before, which come first."""
-        self.found = self.on_disk = count
+        self.found = self._older = self.on_disk = count
         if count:
             self._step(Input.FOUND, now_ns)
 
@@ -258,7 +271,6 @@ class SpillQueue:
             outgoing.spilled = True
             self._only_bytes += size
             self.spilled += 1
-            self._widen_hole(outgoing)
         self._unwritten.append(outgoing)
         self._unwritten_bytes += size
         if self._since_ns is None:
@@ -275,12 +287,37 @@ class SpillQueue:
                 self._since_ns = now_ns
 
     def _widen_hole(self, outgoing: OutgoingMessage) -> None:
+        """Record that a message is on the disk only from now on."""
         missed = self.disk_only.setdefault(outgoing.service, DiskOnly())
-        if outgoing.block:
-            missed.blocks = True
-        elif not outgoing.reason and outgoing.following > outgoing.sequence:
-            missed.first = min(missed.first, outgoing.sequence)
-            missed.following = max(missed.following, outgoing.following)
+        missed.messages += 1
+        if outgoing.reason in EPOCH_REASONS:
+            # Numbers begin anew: what was lost before no longer matters.
+            missed.epochs += 1
+            missed.epoch_began = outgoing.body
+            missed.packets.clear()
+            missed.told.clear()
+            missed.blocks = 0
+            return
+        missed.blocks += _is_of_block(outgoing)
+        for first, last in _packets_of(outgoing):
+            missed.packets.add(first, last)
+        for first, last in _losses_told(outgoing):
+            missed.told.add(first, last)
+
+    def _narrow_hole(self, outgoing: OutgoingMessage) -> None:
+        """Record that a message was read back from the disk."""
+        missed = self.disk_only.get(outgoing.service)
+        if missed is None:
+            return
+        missed.messages -= 1
+        if outgoing.reason in EPOCH_REASONS:
+            missed.epochs -= 1
+        elif not missed.epochs:  # else it is of an epoch before
+            missed.blocks -= _is_of_block(outgoing)
+            for first, last in _packets_of(outgoing):
+                missed.packets.discard(first, last)
+            for first, last in _losses_told(outgoing):
+                missed.told.discard(first, last)
 
     def _compact(self) -> None:
         """Drop messages that ended before they were written."""
@@ -394,10 +431,13 @@ class SpillQueue:
         for number, content in result.items:
             self._cursor = number
             outgoing = parse_item(content)
+            older, self._older = self._older > 0, max(self._older - 1, 0)
             if outgoing is None:
                 self.damaged += 1
                 self._given_up.append(number)
                 continue
+            if not older:
+                self._narrow_hole(outgoing)
             outgoing.item = number
             found.append(outgoing)
         self.drained += len(found)
@@ -413,6 +453,7 @@ class SpillQueue:
             if outgoing.spilled:
                 self._only_bytes -= _cost(outgoing)
                 self.on_disk += 1
+                self._widen_hole(outgoing)
             else:
                 outgoing.item = self._cursor = self._writing_id
                 if outgoing.ended:
@@ -428,6 +469,10 @@ class SpillQueue:
         """Switch to FAILED; return the messages that are not on the disk alone, which go from
         memory."""
         kept = self._keep()
+        for outgoing in kept:
+            if outgoing.reason in EPOCH_REASONS:
+                # Numbers begin anew: what was lost before no longer matters.
+                self.disk_only.pop(outgoing.service, None)
         self._step(Input.FAULT, now_ns)
         for each in (self._writing, self._unwritten, self._ended, self._given_up):
             each.clear()
@@ -435,6 +480,25 @@ class SpillQueue:
         self._since_ns = None
         self.stalled = False
         return kept
+
+
+def _packets_of(outgoing: OutgoingMessage) -> list[tuple[int, int]]:
+    """Return the range of a message's packets, by number; none where they have no numbers."""
+    if outgoing.block or outgoing.reason or outgoing.following <= outgoing.sequence:
+        return []
+    return [(outgoing.sequence, outgoing.following - 1)]
+
+
+def _losses_told(outgoing: OutgoingMessage) -> list[tuple[int, int]]:
+    """Return the ranges that a message announces as lost."""
+    if outgoing.reason not in (GAP, OVERFLOW):
+        return []
+    lost: list[tuple[int, int]] = msgspec.json.decode(outgoing.body)["lost"]
+    return lost
+
+
+def _is_of_block(outgoing: OutgoingMessage) -> bool:
+    return outgoing.block or outgoing.reason in BLOCK_REASONS
 
 
 def _cost(outgoing: OutgoingMessage) -> int:

@@ -172,9 +172,7 @@ class Backlog(SenderQueue):
         """Send the finished message, or queue it behind what waits."""
         outgoing: OutgoingMessage = self._outgoing(frame)
         loss_tracker = self.loss_trackers[outgoing.service]
-        if loss_tracker.skipping and loss_tracker.skips(
-            outgoing.block, outgoing.reason, outgoing.data
-        ):
+        if loss_tracker.skipping and loss_tracker.skips(outgoing):
             self._count_drop(outgoing)
             self._note_backlog()
         elif self.given_up:
@@ -397,7 +395,7 @@ class Backlog(SenderQueue):
             if (
                 following is None
                 or following.service != outgoing.service
-                or not loss_tracker.skips(following.block, following.reason, following.data)
+                or not loss_tracker.skips(following)
             ):
                 return
             self._count_drop(self._pop())

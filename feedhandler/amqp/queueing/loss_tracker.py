@@ -50,6 +50,8 @@ _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbol
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
+#: Reasons of the messages around snapshots and around books.
+BLOCK_REASONS = (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END)
 GAP = "gap"
 #: Reasons of messages with which an epoch begins: what was lost before no longer matters.
 EPOCH_REASONS = ("start", "reset")
@@ -121,49 +123,89 @@ class LossTracker:
                 self._leave_untold(self._service_lost)
             if outgoing.reason == OVERFLOW:
                 self._leave_untold(self.lost)
-            if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
+            if outgoing.reason in BLOCK_REASONS:
                 self.doubt = BROKEN_BLOCK
+
+    def miss(
+        self, packets: RangeSet, told: RangeSet, block: bool, epoch_began: bytes
+    ) -> list[tuple[str, bytes]]:
+        """Record that `packets`, by number, will not come after all, nor the messages that
+        announce losses `told`; `block`: nor all of a snapshot, `epoch_began`: nor the message with
+        which their sequence epoch began.
+
+        Returns the messages (reason, body) that announce it. What was dropped later stays to be
+        announced.
+        """
+        later = self.unannounced, self.dropped_to, self.unsequenced, self._epoch_began
+        fresh, untold = self.fresh, self._untold
+        self.fresh = RangeSet(packets, only_grows=True)
+        self._untold = RangeSet(told, only_grows=True)
+        self.unsequenced, self._epoch_began = 0, epoch_began or None
+        if block:
+            self.doubt = BROKEN_BLOCK
+        notices = self.notices()
+        self.unannounced, self.dropped_to, self.unsequenced, self._epoch_began = later
+        self.fresh, self._untold = fresh, untold
+        return notices
 
     def miss_book(self) -> None:
         """Record that a book that was to be sent will not be."""
         self.unannounced = True
         self.doubt = BROKEN_BLOCK
 
-    def skips(self, block: bool, reason: str, body: bytes) -> bool:
-        """Return whether a message on its way to the queue belongs to a block that is being
-        dropped."""
+    def skips(self, outgoing: OutgoingMessage) -> bool:
+        """Return whether a message on its way to the queue, or in it, belongs to a block that is
+        being dropped."""
         if not self.skipping:
             return False
-        if reason == BLOCK_END:
-            self._miss_block_end(body)
+        if outgoing.reason in (BLOCK_BEGIN, BOOKS_BEGIN):
+            # The end of the block before, too, was lost: on a disk that has failed.
+            self.skipping = False
+            return False
+        if outgoing.reason == BLOCK_END:
+            self._miss_block_end(outgoing)
             return True
-        if reason == BOOKS_END:
+        if outgoing.reason == BOOKS_END:
             self.skipping = False
             return True
-        return block
+        return outgoing.block
 
     def _drop_quality(self, outgoing: OutgoingMessage) -> None:
         if outgoing.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
             self.skipping = outgoing.reason != BOOKS_END
             self.doubt = BROKEN_BLOCK
-            if outgoing.reason == BLOCK_BEGIN:
-                self._keep(msgspec.json.decode(outgoing.data))
+            if outgoing.reason == BLOCK_BEGIN and not outgoing.is_whole:
+                self._keep(msgspec.json.decode(outgoing.body))
             return
         if outgoing.reason == BLOCK_END:
-            self._miss_block_end(outgoing.data)
+            self._miss_block_end(outgoing)
             return
         if outgoing.reason == OVERFLOW:  # our own, where it had to wait
-            self._leave_untold(msgspec.json.decode(outgoing.data)["lost"])
+            self._leave_untold(msgspec.json.decode(outgoing.body)["lost"])
+            return
+        if outgoing.reason in EPOCH_REASONS:
+            self.fresh = RangeSet(only_grows=True)
+            self._untold.clear()
+            self._epoch_began = outgoing.body
+        if outgoing.is_whole:
+            self._drop_whole(outgoing)
             return
         if outgoing.reason in EPOCH_REASONS:
             self._forget()
-            self.fresh = RangeSet(only_grows=True)
-            self._epoch_began = outgoing.data
-        self._keep(msgspec.json.decode(outgoing.data))
+        self._keep(msgspec.json.decode(outgoing.body))
         for first, last in self._quality.get("withdrawn", ()):
             self._untold.discard(first, last)
         if outgoing.reason == GAP:
             self._leave_untold(self._quality["lost"])
+
+    def _drop_whole(self, outgoing: OutgoingMessage) -> None:
+        """Record the drop of a message that has this destination's losses merged in: what it says
+        of the service has been kept, and later messages since."""
+        quality = msgspec.json.decode(outgoing.body)
+        for first, last in quality.get("withdrawn", ()):
+            self._untold.discard(first, last)
+        if outgoing.reason == GAP:
+            self._leave_untold(quality["lost"])
 
     def _leave_untold(self, lost: Iterable[tuple[int, int]]) -> None:
         """Have losses of the service announced by the next overflow."""
@@ -184,23 +226,27 @@ class LossTracker:
         if len(self._service_lost) > len(latest):
             self._service_lost.discard_below(latest[0][0])
 
-    def _miss_block_end(self, body: bytes) -> None:
+    def _miss_block_end(self, outgoing: OutgoingMessage) -> None:
         """End the dropping of a block: other receivers are healed by it, this one keeps its
         losses."""
         self.skipping = False
         self.unannounced = True
         self.doubt = BROKEN_BLOCK
-        for first, last in self._service_lost:
-            self.lost.add(first, last)
-        self._keep({**msgspec.json.decode(body), "last": None, "refreshed": []})
-        self.dropped_to = max(self.dropped_to, self._quality.get("next") or 0)
+        quality = msgspec.json.decode(outgoing.body)
+        if not outgoing.is_whole:
+            for first, last in self._service_lost:
+                self.lost.add(first, last)
+            self._keep({**quality, "last": None, "refreshed": []})
+        self.dropped_to = max(self.dropped_to, quality.get("next") or 0)
 
     # -- notices to the destination ---------------------------------------------------------
 
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is
         unannounced."""
-        notices = [] if self._epoch_began is None else [("", self._epoch_began)]
+        notices = []
+        if self._epoch_began is not None:
+            notices.append((msgspec.json.decode(self._epoch_began)["reason"], self._epoch_began))
         self._epoch_began = None
         fresh, self.fresh = self.fresh, RangeSet(only_grows=True)
         self.lost_ranges += len(fresh) + fresh.joined

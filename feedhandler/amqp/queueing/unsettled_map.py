@@ -32,12 +32,16 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Template
 from cython.cimports.feedhandler.histogram import Histogram
 
+from feedhandler.amqp.framing import BODY_HEAD
 from feedhandler.codecs.visibility import Public, Readonly
 
 #: How often one message is sent at most, lost connections not counted.
 TRIES_MAX = 5
 #: One slot of the window in so many may be taken by a message that came back and waits.
 RETURNED_SHARE = 4
+#: `OutgoingMessage.number_at` of a quality message that is encoded already.
+WHOLE = -1
+_WHOLE = cython.declare(cython.Py_ssize_t, WHOLE)
 
 
 class Outcome(Enum):
@@ -79,7 +83,8 @@ class OutgoingMessage:
     message, why it was sent; "" for all others. `key`: its subject. `sent_ns`, `tried_ns`: when it
     was sent first, and last. `tries`: how often it was sent and came back. `number_at`: offset of
     the group-sequence of a message that is numbered only as it is sent; 0 of one that has its
-    number. `template`: what the message was framed with, where that is still known.
+    number, `WHOLE` of a quality message that is encoded already. `template`: what the message was
+    framed with, where that is still known.
 
     Where the queue spills to disk (`spill`): `came_ns`: when it came, ns since 1970. `item`: its id
     in the journal; 0 while it has none. `ended`: it was confirmed or given up. `spilled`: it is on
@@ -126,6 +131,19 @@ class OutgoingMessage:
         self.template: Template | None = None
         self.came_ns = self.item = 0
         self.ended = self.spilled = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is a quality message that is encoded already, as its receiver sees it."""
+        return self.number_at == _WHOLE
+
+    @property
+    def body(self) -> bytes:
+        """The body of a quality message: JSON."""
+        if self.number_at != _WHOLE:
+            return self.data
+        # JSON has not these bytes.
+        return self.data[self.data.rfind(BODY_HEAD) + len(BODY_HEAD) + 4 :]
 
     @cython.ccall
     def cut(self, data: bytes) -> "OutgoingMessage":

@@ -72,8 +72,12 @@ def test_no_password_is_shown_anywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "to", ["http://feed:hunter@x", "amqp://feed:hunter@x:port", "amqp://feed:hunter@x/y?z=1"]
-)
+    "to",
+    [
+        "http://feed:hunter@x", "amqp://feed:hunter@x:port", "amqp://feed:hunter@x/y?z=1",
+        "amqps://feed:hunter@broker..firm",
+    ],
+)  # fmt: skip
 def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
     refused = refusal(to=to)
     assert "publish[0].to" in refused

@@ -143,6 +143,25 @@ def test_the_rest_of_some_kinds_may_be_apart_from_that_of_the_others() -> None:
         ).replace("equities-2", "others")
     )
     assert made.of("DE0001", "fixed income", "MUNI") is made.channels["others"]
+    assert made.of("DE0001", "fixed income", "GOVT") is made.channels["bonds"]
+
+
+@pytest.mark.parametrize("carried", ['{ letters = ["A-R"], symbols = ["ZZ"] }', "{}"])
+def test_what_has_no_content_carries_what_no_entry_of_a_content_does(carried: str) -> None:
+    made = channels(
+        TEXT.replace('{ content = "equities", letters = ["E-R", ["SN", ""]] }', carried)
+        .replace("equities-2", "others")
+        .replace("equities-1", "last")
+        .replace('letters = ["A-D", ["SA", "SN"]]', 'letters = ["A-D", ["Z", ""]]')
+    )
+    made = Channels(tuple(reversed(made.channels.values())), tuple(made.retransmissions.values()))
+    expected = {
+        ("A", "equities"): "last", ("ZZ", "equities"): "last", ("E", "equities"): "others",
+        ("ZZ", ""): "others", ("A", "options"): "others", ("A", "fixed income"): "others",
+    }  # fmt: skip
+    for (symbol, content), id in expected.items():
+        assert made.of(symbol, content) is made.channels[id], (symbol, content)
+    assert made.of("A", "fixed income", "GOVT") is made.channels["bonds"]
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -278,6 +278,22 @@ def test_a_range_stays_lost_while_another_line_has_gone_on_behind_it(started):
     assert started.story() == [("withdrawn", 4, 12), *packets(4, 5, 6, 7), ("passed", 8, 12)]
 
 
+def test_what_other_channels_publish_of_the_same_lines_says_nothing_of_a_loss(make):
+    counters = counter_array(LineCounter, 2)
+    one, other = (make(channel=each, line_counters=counters, rows=[0, 1]) for each in (0, 1))
+    for channel in (one, other):
+        channel.data(0, 1, 2, 3)
+        channel.data(1, 1, 2, 3)
+    one.data(0, 8, 9, 10, 11)
+    one.wait(10)
+    one.story()
+    for sequence in (4, 5, 6):
+        assert one.data(1, sequence) == [Verdict.LATE]
+        other.data(1, sequence)
+    assert one.data(1, 7) == [Verdict.PUBLISHED]
+    assert one.story() == [("withdrawn", 4, 12), *packets(4, 5, 6, 7), ("passed", 8, 12)]
+
+
 def test_after_that_one_packet_of_the_line_is_no_gap_and_two_in_a_row_are(started):
     started.data(0, 12)
     started.wait(10)

@@ -106,6 +106,17 @@ def test_pitch_orders_are_found_by_their_id_alone(twin):
     assert records("delete_order", order_id=9) == ""
 
 
+def test_an_order_whose_id_comes_again_elsewhere_leaves_the_book_that_it_was_in(twin):
+    """Its end was lost."""
+    records = NormalisedRecords(twin, "cboe-byx-pitch")
+    order = {"order_id": 9, "side_indicator": "S", "quantity_short": 5, "price_short": 150}
+    records("add_order_short", **order, symbol="ABC")
+    again = records.of("add_order_short", **order, symbol="XYZ")
+    assert " | ".join(map(shown, again)) == "C A 9 5@1.5 | A A 9 5@1.5"
+    assert [int(each["instrument_id"]) for each in again] == [1, 2]
+    assert all(each["flags"] & FLAG_LAST for each in again)
+
+
 def test_pitch_times_count_from_the_clock_of_the_unit(twin):
     records = NormalisedRecords(twin, "cboe-byx-pitch")
     records.normaliser.set_day(date(2023, 11, 14))

@@ -394,6 +394,19 @@ def test_on_demand_a_snapshot_that_fails_at_one_comes_from_the_other() -> None:
     assert story.pair.state is State.PRIMARY
 
 
+def test_a_snapshot_that_is_asked_of_the_primary_again_is_cancelled_at_the_secondary() -> None:
+    """Else it may come after a reset, and be taken for one of the new sequence epoch."""
+    story = Story(DemandClient, up=())
+    story.pair.ask_refresh(AskRefresh(1, 7), story.now)
+    story.down(P, "refused")
+    story.up(S)
+    story.says(S, RefreshAccepted(1))
+    story.at(1_000)
+    assert story.pair.state is State.PRIMARY
+    story.pair.ask_refresh(AskRefresh(2, 7), story.now)
+    assert story.asked() == ({2}, set())
+
+
 def test_on_demand_both_fail() -> None:
     story = Story(DemandClient, up=())
     story.pair.ask_refresh(AskRefresh(1, 7), story.now)

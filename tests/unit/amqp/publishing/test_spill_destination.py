@@ -141,8 +141,8 @@ def test_a_disk_that_fails_is_announced_in_the_stream_and_the_feed_goes_on(tmp_p
     missing = sorted(set(range(1, 1021)) - set(link.sequences))
     assert len(missing) == on_disk
     (note,) = [each for each in link.notes if each["reason"] == "overflow"]
-    (lost,) = note["lost"]
-    assert lost[0] <= missing[0] <= missing[-1] <= lost[1]
+    assert note["lost"] == [[missing[0], missing[-1]]]
+    assert note["lost_total"] == on_disk
     assert link.sequences == sorted(link.sequences)
     again = SpillRig(tmp_path, rig.kill())
     late = again.connect()
@@ -163,6 +163,135 @@ def test_without_a_disk_the_oldest_give_way_in_memory(tmp_path: Path) -> None:
     assert link.sequences[-1] == 2510
     assert link.sequences == sorted(link.sequences)
     assert rig.destination.queued_bytes_high <= QUEUE_BYTES
+
+
+def test_what_is_on_a_failed_disk_is_announced_though_the_start_gives_way_behind_it(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    on_disk = rig.spill.on_disk
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.stream(1001, 1010)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    rig.stream(1011, 1600)
+    assert rig.destination.dropped > on_disk
+    link = rig.connect()
+    rig.settle()
+    lost = [tuple(each) for note in link.notes if "lost" in note for each in note["lost"]]
+    missing = set(range(1, 1601)) - set(link.sequences)
+    assert len(missing) > on_disk
+    assert all(any(first <= number <= last for first, last in lost) for number in missing)
+    assert link.notes[-1]["lost_total"] == len(missing)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_what_was_read_back_from_a_disk_before_it_failed_is_not_announced_as_lost(
+    tmp_path: Path, calls: int
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    on_disk = rig.spill.on_disk
+    link = rig.connect(grants=0)
+    while rig.spill.on_disk > on_disk // 2:
+        link.grants = 100
+        rig.confirm(100)
+        rig.wait()
+    rig.files.fault = Fault(rig.files.calls + calls, "EIO", for_good=True)
+    link.grants = 1_000_000
+    rig.stream(1001, 1010)
+    rig.settle()
+    assert rig.spill.failed
+    rig.stream(1011, 1020)
+    rig.settle()
+    missing = sorted(set(range(1, 1021)) - set(link.sequences))
+    assert missing
+    (note,) = [each for each in link.notes if each["reason"] == "overflow"]
+    assert note["lost"] == [[missing[0], missing[-1]]]
+    assert note["lost_total"] == len(missing)
+    notice_at = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
+    assert tag_of(link.sent[notice_at - 1])[3] == missing[0] - 1, "announced where it is missing"
+    assert tag_of(link.sent[notice_at + 1])[3] == missing[-1] + 1
+
+
+def test_of_an_epoch_that_is_over_a_failed_disk_has_lost_nothing_that_matters(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.rig.control_event(RecordKind.RESET, sequence=1001, next_sequence=1)
+    rig.stream(1, 10)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    link = rig.connect()
+    rig.settle()
+    assert [note["reason"] for note in link.notes] == ["start", "reset"]
+    assert link.sequences[-10:] == [*range(1, 11)]
+    assert rig.destination.loss_trackers[104].lost_total == 0
+
+
+def test_a_reset_that_a_failed_disk_has_is_told_though_its_announcement_gives_way(
+    tmp_path: Path,
+) -> None:
+    rig = overflowing_rig(tmp_path)
+    rig.rig.control_event(RecordKind.RESET, sequence=1001, next_sequence=1)
+    rig.stream_for_long(100)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.stream(101, 110)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    rig.stream(111, 1500)
+    link = rig.connect()
+    rig.settle()
+    assert [note["reason"] for note in link.notes][-2:] == ["reset", "overflow"]
+    missing = sorted(set(range(1, 1501)) - set(link.sequences))
+    assert link.notes[-1]["lost"] == [[missing[0], missing[-1]]]
+
+
+def test_a_block_in_memory_gives_way_whole_where_the_disk_has_failed(tmp_path: Path) -> None:
+    rig = SpillRig(tmp_path)
+    rig.begin()
+    rig.rig.block([packet(n) for n in range(1, 4)], 3)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.wait()
+    assert rig.spill.failed
+    rig.stream(1, 900)
+    assert rig.destination.dropped > 10
+    link = rig.connect()
+    rig.settle()
+    assert not [message for message in link.sent if message.block_position is not None]
+    assert not {"snapshot-begin", "snapshot-end"} & {note["reason"] for note in link.notes}
+    assert link.notes[-1]["doubt"]
+
+
+def test_a_quality_message_that_gives_way_counts_the_destinations_losses_once(
+    tmp_path: Path,
+) -> None:
+    rig = SpillRig(tmp_path)
+    rig.begin()
+    link = rig.connect()
+    rig.stream(1, 5)
+    (number,) = [n for n, p in rig.destination.unsettled.held.items() if p.sequence == 3]
+    outgoing = rig.destination.unsettled.come_back(number, Outcome.UNDELIVERABLE, rig.now_ns)
+    link.unconfirmed.remove(number)
+    rig.destination.abandon(outgoing)
+    rig.settle()
+    assert link.notes[-1]["lost_total"] == 1
+    rig.disconnect()
+    rig.rig.control_event(RecordKind.GAP, sequence=6, next_sequence=8)
+    rig.rig.pump()
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.wait()
+    assert rig.spill.failed
+    rig.stream(8, 900)
+    link = rig.connect()
+    rig.settle()
+    dropped = set(range(8, 901)) - set(link.sequences)
+    note = link.notes[-1]
+    assert (note["reason"], note["lost_total"]) == ("overflow", 1 + 2 + len(dropped))
+    assert note["lost_ranges"] == 3
 
 
 def test_what_the_broker_gives_up_is_announced_behind_what_waits_and_leaves_the_journal(

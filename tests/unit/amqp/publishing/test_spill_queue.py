@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from feedhandler.amqp.framing import BODY_HEAD
 from feedhandler.amqp.publishing.spill_disk import SpillDisk
-from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
+from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
 from feedhandler.amqp.publishing.spill_queue import (
     LATE_NS,
     STALL_NS,
@@ -19,7 +20,7 @@ from feedhandler.amqp.publishing.spill_queue import (
     Where,
     bounds_of,
 )
-from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
+from feedhandler.amqp.queueing.unsettled_map import WHOLE, OutgoingMessage
 from feedhandler.codecs.errors import ConfigError
 from tests.support.spill import SMALL, WAIT_NS, SpillRig
 
@@ -269,16 +270,66 @@ def test_what_does_not_fit_into_front_waits_for_the_disk(spill: SpillQueue) -> N
     assert spill.state is DRAINING
 
 
-def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) -> None:
-    for outgoing in (
-        message(9),
-        message(7),
-        message(1 << 63 | 5, block=True),
-        message(99, reason="gap"),
-    ):
+def gap(first: int, last: int) -> OutgoingMessage:
+    """A quality message, encoded already."""
+    body = b'{"reason":"gap","lost":[[%d,%d]]}' % (first, last)
+    data = BODY_HEAD + len(body).to_bytes(4, "big") + body
+    outgoing = OutgoingMessage(data, 104, last + 1, last + 1, key="euronext.104", reason="gap")
+    outgoing.number_at = WHOLE
+    return outgoing
+
+
+def write(spill: SpillQueue, *messages: OutgoingMessage) -> None:
+    """Have these written to the disk alone."""
+    for outgoing in messages:
         spill.add(outgoing, Where.DISK, 0)
+        spill.next_job(WAIT_NS, 1700)
+        spill.done(Result(first_id=1, durable_id=1), WAIT_NS, 1700)
+
+
+def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) -> None:
+    write(spill, message(9), message(7), message(1 << 63 | 5, block=True), gap(8, 8))
     (missed,) = spill.disk_only.values()
-    assert (missed.first, missed.following, missed.blocks) == (7, 10, True)
+    assert (list(missed.packets), missed.blocks, missed.messages) == ([(7, 7), (9, 9)], 1, 4)
+    assert list(missed.told) == [(8, 8)]
+    reset = message(1, reason="reset")
+    write(spill, reset, message(2))
+    (missed,) = spill.disk_only.values()
+    assert (list(missed.packets), missed.blocks, missed.messages) == ([(2, 2)], 0, 6)
+    assert (missed.epoch_began, missed.epochs) == (reset.body, 1), "numbers begin anew"
+    assert not missed.told
+
+
+def test_holes_lack_what_is_not_on_the_disk_yet_and_what_was_read_back(spill: SpillQueue) -> None:
+    before = [message(4), message(1 << 63 | 5, block=True)]
+    after = [message(1, reason="reset"), message(4), gap(5, 6), message(1 << 63 | 5, block=True)]
+    write(spill, *before, *after)
+    spill.add(message(7), Where.DISK, 0)
+    (missed,) = spill.disk_only.values()
+    left = []
+    for number, outgoing in enumerate([*before, *after], 1):
+        spill.in_flight = Job(read_bytes=820)
+        spill.done(Result([(number, pack_item(outgoing))]), 0, 1700)
+        ranges = [*missed.packets], [*missed.told]
+        left.append((missed.messages, missed.epochs, *ranges, missed.blocks))
+    assert left == [
+        (5, 1, [(4, 4)], [(5, 6)], 1),
+        (4, 1, [(4, 4)], [(5, 6)], 1),
+        (3, 0, [(4, 4)], [(5, 6)], 1),
+        (2, 0, [], [(5, 6)], 1),
+        (1, 0, [], [], 1),
+        (0, 0, [], [], 0),
+    ]
+
+
+def test_what_the_run_before_left_on_the_disk_belongs_to_no_hole(spill: SpillQueue) -> None:
+    spill.find(2, 0)
+    write(spill, message(1, reason="start"), message(1), message(2))
+    (missed,) = spill.disk_only.values()
+    for number, outgoing in enumerate((message(1, reason="start"), message(1)), 1):
+        spill.in_flight = Job(read_bytes=820)
+        spill.done(Result([(number, pack_item(outgoing))]), 0, 1700)
+    assert (missed.messages, missed.epochs, list(missed.packets)) == (3, 1, [(1, 2)])
 
 
 def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> None:

@@ -136,10 +136,24 @@ def test_a_new_epoch_that_was_dropped_is_announced_again_before_the_loss() -> No
     loss_tracker.drop(quality_message(reset))
     loss_tracker.drop(data(1))
     first, (reason, body) = loss_tracker.notices()
-    assert first[1] == reset
+    assert first == ("reset", reset)
     assert reason == OVERFLOW
     assert json.loads(body)["lost"] == [[1, 1]], "of the old epoch nothing is worth telling"
     assert json.loads(body)["since"] == 1
+
+
+def test_what_will_not_come_after_all_is_announced_before_what_was_dropped_later() -> None:
+    quality, loss_tracker = begun()
+    loss_tracker.drop(data(9))
+    reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
+    first, (reason, body) = loss_tracker.miss(
+        RangeSet([(4, 6)]), RangeSet([(7, 7)]), False, epoch_began=reset
+    )
+    assert first == ("reset", reset)
+    assert (reason, json.loads(body)["lost"]) == (OVERFLOW, [[4, 7]])
+    assert json.loads(body)["lost_total"] == 3, "7 was counted as it was announced first"
+    assert loss_tracker.unannounced
+    assert notice(loss_tracker)["lost"] == [[9, 9]]
 
 
 def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
@@ -238,9 +252,17 @@ def test_a_dropped_snapshot_leaves_the_destination_all_that_the_service_had_lost
     for first, last in gaps:
         loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, first, last + 1))
     loss_tracker.drop(quality_message(quality.snapshot_begin(500, 2)))
-    assert loss_tracker.skips(False, "snapshot-end", quality.snapshot_end(501))
+    assert loss_tracker.skips(quality_message(quality.snapshot_end(501)))
     body = notice(loss_tracker)
     assert (body["stale"], body["state"], body["doubt"]) == (gaps, "STALE", BROKEN_BLOCK)
+
+
+def test_of_a_block_whose_end_never_comes_the_next_block_loses_nothing() -> None:
+    quality, loss_tracker = begun()
+    loss_tracker.drop(quality_message(quality.snapshot_begin(9, 2)))
+    assert loss_tracker.skips(data(9, block=True))
+    assert not loss_tracker.skips(quality_message(quality.snapshot_begin(20, 2)))
+    assert not loss_tracker.skips(data(20, block=True))
 
 
 def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
@@ -249,9 +271,9 @@ def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
     loss_tracker.outgoing(gap)
     loss_tracker.drop(quality_message(quality.snapshot_begin(9, 2)))
     end = quality.snapshot_end(12)
-    assert loss_tracker.skips(True, "", b"")
-    assert not loss_tracker.skips(False, "silent", b"{}")
-    assert loss_tracker.skips(False, "snapshot-end", end)
+    assert loss_tracker.skips(data(9, block=True))
+    assert not loss_tracker.skips(data(10))
+    assert loss_tracker.skips(quality_message(end))
     assert not loss_tracker.skipping
     body = notice(loss_tracker)
     assert body["state"] == "STALE"

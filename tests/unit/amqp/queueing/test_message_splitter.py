@@ -131,8 +131,9 @@ def test_books_that_are_dropped_or_refused_leave_a_doubt(reason: str) -> None:
     outgoing = OutgoingMessage(msgspec.json.encode({"reason": reason}), 104, 7, 7, False, reason)
     dropped.drop(outgoing)
     assert dropped.skipping is (reason == "books-begin")
-    assert dropped.skips(True, "", b"") is dropped.skipping
-    assert dropped.skips(False, "books-end", b"{}") is (reason == "books-begin")
+    assert dropped.skips(OutgoingMessage(b"", 104, 7, 7, True)) is dropped.skipping
+    end = OutgoingMessage(b"{}", 104, 7, 7, False, "books-end")
+    assert dropped.skips(end) is (reason == "books-begin")
     assert not dropped.skipping
     refused.refuse(outgoing)
     assert dropped.doubt == refused.doubt == BROKEN_BLOCK

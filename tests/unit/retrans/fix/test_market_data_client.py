@@ -263,6 +263,19 @@ def test_silence_within_an_answer_is_a_try_that_failed() -> None:
     assert event == Failed(1, event.asked, "no answer, or no more of it")  # type: ignore[union-attr]
 
 
+def test_the_rest_of_a_part_that_comes_late_is_not_of_the_next_try() -> None:
+    client = asking({"answer_wait_us": 100_000, "retry_us": 10_000})
+    begun, rest = answer([ONE, TWO, THREE])[: -len(THREE)], THREE
+    client.feed(begun, 50 * MS)
+    client.tick(150 * MS)
+    client.tick(160 * MS)
+    assert b"262=r1-2\x01" in client.data_to_send()
+    assert client.feed(rest, 170 * MS) == []
+    (event,) = client.feed(answer([ONE, TWO, THREE], id=b"r1-2"), 180 * MS)
+    assert isinstance(event, Complete)
+    assert event.messages == [ONE, TWO, THREE]
+
+
 @pytest.mark.parametrize(
     ("refusal", "tries"),
     [
