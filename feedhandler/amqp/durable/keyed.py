@@ -633,10 +633,8 @@ class KeyedDurableQueue(StoredQueue):
         self.in_a_while("day", self._watch_day)
 
     def _expire(self, before: int) -> None:
-        def note(count: int) -> None:
-            self.counts[QueueCounter.EXPIRED] += count
-
-        self._end_share(self.core.expire(before), note, lambda: None)
+        # Counted by `_expired`, once that is durable.
+        self._end_share(self.core.expire(before), lambda _count: None, lambda: None)
 
     # -- figures ----------------------------------------------------------------------------
 
