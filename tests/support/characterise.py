@@ -24,6 +24,7 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.generator import SessionGenerator
+from tests.support.captures import pieces_of
 from tests.support.scanners import INTERPRETED
 
 FEED = load_feed("euronext-utp-md")
@@ -197,3 +198,14 @@ def _interpreted() -> SimpleNamespace:
 
 
 TWIN = _interpreted()
+
+
+def frames_in_pieces() -> list[bytes]:
+    """Return 60 packets, numbers from 1 on, in pieces; of every tenth the last one is missing."""
+    frames = []
+    for number in range(60):
+        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
+        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
+        pieces = pieces_of(packet, 296, number)
+        frames += pieces[:-1] if number % 10 == 9 else pieces
+    return frames

@@ -29,13 +29,14 @@ from feedhandler.ops import characterise as ops
 from feedhandler.ops.following import follow
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.terminal.console import ExitCode
-from tests.support.captures import pieces_of, write_frames
+from tests.support.captures import write_frames
 from tests.support.characterise import (
     FEED,
     LINE_A,
     OPENING_NS,
     PORT,
     append,
+    frames_in_pieces,
     write_session,
 )
 
@@ -123,14 +124,8 @@ def test_a_recording_that_is_compressed_afterwards_counts_once(
 @pytest.fixture(scope="module")
 def in_pieces(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A recording of packets that come in pieces; of every tenth one the last is missing."""
-    frames = []
-    for number in range(60):
-        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
-        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
-        pieces = pieces_of(packet, 296, number)
-        frames += pieces[:-1] if number % 10 == 9 else pieces
     path = tmp_path_factory.mktemp("pieces") / "day.pcap"
-    return write_frames(path, frames, step_ns=1_000_000).read_bytes()
+    return write_frames(path, frames_in_pieces(), step_ns=1_000_000).read_bytes()
 
 
 def read_slowly(outcome: Outcome) -> tuple[dict[str, int], dict[str, int], int]:

@@ -15,7 +15,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
-from tests.support.captures import pieces_of, write_frames
+from tests.support.captures import write_frames
 from tests.support.characterise import (
     FEED,
     LINE_A,
@@ -23,6 +23,7 @@ from tests.support.characterise import (
     PORT,
     Independent,
     Seen,
+    frames_in_pieces,
     write_session,
 )
 
@@ -149,13 +150,7 @@ def test_a_datagram_whose_pieces_lie_in_two_partitions_is_a_row_as_any_other(
 ) -> None:
     """Of every tenth the last piece is missing. Pieces are looked for a little before a slice."""
     monkeypatch.setattr(planning, "PIECES_BYTES_MAX", before)
-    frames = []
-    for number in range(60):
-        messages = [FEED.encode_message(230, symbol_index=each) for each in range(40)]
-        packet = FEED.encode_packet(service=3, sequence=number + 1, messages=messages)
-        pieces = pieces_of(packet, 296, number)
-        frames += pieces[:-1] if number % 10 == 9 else pieces
-    path = write_frames(tmp_path / "day.pcap", frames, step_ns=1_000_000)
+    path = write_frames(tmp_path / "day.pcap", frames_in_pieces(), step_ns=1_000_000)
     options = {"feed": FEED.name, "path": str(path), "rows": rows, "slice_bytes": "2000"}
     whole = rows_of(path, rows=rows, slice_bytes="1000000")
     packets = {number + 1 for number in range(60) if number % 10 != 9}

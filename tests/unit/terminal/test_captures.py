@@ -1,4 +1,4 @@
-"""What commands say of a capture beside its datagrams."""
+"""Reports of commands about a capture, beside its datagrams."""
 
 import json
 from pathlib import Path
